@@ -1,0 +1,595 @@
+"""The command line: parses, calls one function, prints. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from memtrials import __version__
+from memtrials.errors import UserError
+
+if TYPE_CHECKING:
+    from memtrials.index import LedgerIndex
+    from memtrials.selection import Chosen
+    from memtrials.settings import Settings
+    from memtrials.stages.common import Options, Outcome
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COUNT = click.IntRange(min=1)
+FILE = click.Path(path_type=Path)
+ORDERS = ("rank", "time")
+BY = ("type", "domain", "system", "reader", "judge", "repeat")
+KINDS = ("task", "ingest", "retrieval", "answer", "verdict", "failure", "void")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit: 0 done, 1 work failed, 2 the user must fix something, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    logging.basicConfig(format="memtrials: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "memtrials", standalone_mode=False)
+    except UserError as error:
+        code = _complain(error)
+    except click.ClickException as error:
+        hint = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
+        code = _complain(UserError(error.format_message() + hint))
+    except (KeyboardInterrupt, click.Abort):
+        print("memtrials: interrupted; what was reported done is durable", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: UserError) -> int:
+    for detail in error.details:
+        print(detail, file=sys.stderr)
+    print(f"memtrials: {error}", file=sys.stderr)
+    return 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="%(version)s")
+def cli() -> None:
+    """Evaluate the long-term memory of LLM agents.
+
+    Six stages share one append-only ledger: build, replay, fetch, answer, judge, metrics. Run a stage again and it
+    goes on where it stopped; nothing is done twice.
+    """
+
+
+# --- shared options ---------------------------------------------------------------------------------------------
+
+
+def _with(options: Iterable[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(list(options)):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+trials_option = click.option("--trials", type=FILE, help="The ledger [default: TRIALS_FILE, else results/trials.json].")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; call and write nothing.")
+selecting = _with(
+    [
+        click.option("--benchmark", help="NAME or NAME@VARIANT."),
+        click.option("--system", "system", multiple=True, help="A system's name, or one configuration id; repeatable."),
+        click.option("--config", multiple=True, help="Records made under this configuration; repeatable."),
+        click.option("--task", multiple=True, help="TASK or TASK/QUERY; repeatable."),
+        click.option("--type", "types", multiple=True, help="A question type (InMind: domain); repeatable."),
+        click.option("--split", type=click.Choice(["dev", "test"]), help="One fifth of the clusters, or the rest."),
+        click.option("--sample", type=COUNT, help="N units, drawn by hash within each type."),
+        click.option("--seed", type=int, default=0, show_default=True, help="The seed of --sample."),
+        click.option("--limit", type=COUNT, help="The first N units."),
+        click.option("--shard", help="K/N: this machine's part of N."),
+    ]
+)
+working = _with(
+    [
+        trials_option,
+        dry_run_option,
+        click.option("--workers", type=COUNT, help="How much is in flight at once."),
+        click.option("--quiet", is_flag=True, help="No progress and no notes; problems are still told."),
+        json_option,
+    ]
+)
+repeating = click.option("--repeat", type=COUNT, default=1, show_default=True, help="Top up to N.")
+forcing = click.option("--force", is_flag=True, help="Say yes to a switch of configuration.")
+data_option = click.option("--data", type=FILE, help="Where the release is, if it moved since build.")
+prompting = _with(
+    [
+        click.option("--prompts", type=click.Choice(["default", "official"]), default="default", show_default=True),
+        click.option("--upstream", type=FILE, help="A clone of the benchmark's repository, for official prompts."),
+    ]
+)
+
+SELECTION = ("benchmark", "system", "config", "task", "types", "split", "sample", "seed", "limit", "shard")
+
+
+def _settings() -> Settings:
+    from memtrials.settings import Settings
+
+    return Settings.load()
+
+
+def _options(given: dict[str, Any], default_ledger: str = "trials.json") -> Options:
+    """The stage options in a command's parameters, which are taken out of them."""
+    from memtrials.selection import Selection, parse_shard
+    from memtrials.settings import ledger_path
+    from memtrials.stages.common import Options
+
+    settings = _settings()
+    chosen = {name: given.pop(name, None) for name in SELECTION}
+    selection = Selection(
+        benchmark=chosen["benchmark"],
+        systems=chosen["system"] or (),
+        configs=chosen["config"] or (),
+        tasks=chosen["task"] or (),
+        types=chosen["types"] or (),
+        split=chosen["split"],
+        sample=chosen["sample"],
+        seed=chosen["seed"] or 0,
+        limit=chosen["limit"],
+        shard=parse_shard(chosen["shard"]) if chosen["shard"] else None,
+    )
+    return Options(
+        trials=ledger_path(given.pop("trials", None), settings, default_ledger),
+        settings=settings,
+        selection=selection,
+        repeat=given.pop("repeat", 1),
+        force=given.pop("force", False),
+        dry_run=given.pop("dry_run", False),
+        workers=given.pop("workers", None),
+        quiet=given.pop("quiet", False),
+    )
+
+
+def _finish(outcome: Outcome, quiet: bool, as_json: bool) -> int:
+    from memtrials.report.terminal import print_outcome
+
+    if as_json:
+        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+    print_outcome(outcome, quiet=quiet or as_json)
+    return outcome.exit_code
+
+
+def _emit(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, default=list))
+
+
+# --- stages -----------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("benchmark")
+@click.option("--data", type=FILE, required=True, help="The folder of the release.")
+@click.option("--variant", help="What systems and readers are shown (inmind: released, stripped).")
+@click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release, under its own name.")
+@click.option("--export-timelines", type=FILE, help="Write each task's timeline in exchange form to this folder.")
+@working
+def build(benchmark: str, as_json: bool, **given: Any) -> int:
+    """Validate a benchmark's data and record its tasks. With --dry-run it only validates."""
+    from memtrials.stages import build as stage
+
+    names = ("data", "variant", "allow_modified", "export_timelines")
+    request = stage.BuildRequest(benchmark, **{name: given.pop(name) for name in names})
+    options = _options(given)
+    return _finish(stage.run(request, options), options.quiet, as_json)
+
+
+@cli.command()
+@click.argument("systems", nargs=-1, required=True)
+@data_option
+@repeating
+@selecting
+@working
+def replay(systems: tuple[str, ...], data: Path | None, as_json: bool, **given: Any) -> int:
+    """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states."""
+    from memtrials.stages import replay as stage
+
+    options = _options(given)
+    return _finish(stage.run(stage.ReplayRequest(systems, data), options), options.quiet, as_json)
+
+
+@cli.command()
+@click.argument("systems", nargs=-1)
+@click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10].")
+@click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank].")
+@repeating
+@forcing
+@selecting
+@working
+def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: bool, **given: Any) -> int:
+    """Ask each query of each frozen state, and record the contexts."""
+    from memtrials.stages import fetch as stage
+
+    options = _options(given)
+    return _finish(stage.run(stage.FetchRequest(systems, k, order), options), options.quiet, as_json)
+
+
+@cli.command()
+@click.option("--reader", help="A model's name, or offline [default: READER_MODEL, LLM_MODEL, else offline].")
+@prompting
+@repeating
+@forcing
+@selecting
+@working
+def answer(reader: str | None, prompts: Any, upstream: Path | None, as_json: bool, **given: Any) -> int:
+    """Let a reader answer every trial that it owes an answer."""
+    from memtrials.stages import answer as stage
+
+    options = _options(given)
+    return _finish(stage.run(stage.AnswerRequest(reader, prompts, upstream), options), options.quiet, as_json)
+
+
+@cli.command()
+@click.option("--judge", help="A model's name, or offline [default: JUDGE_MODEL, LLM_MODEL, else offline].")
+@click.option("--metric", multiple=True, help="Only this metric; repeatable.")
+@click.option("--reader", help="Judge this reader's answers, or all [default: each system's current reader].")
+@prompting
+@click.option("--export-requests", type=FILE, help="Write the payloads as JSON lines instead of calling a model.")
+@click.option("--import-replies", type=FILE, help="Read replies (JSON lines: custom_id, reply) obtained elsewhere.")
+@repeating
+@selecting
+@working
+def judge(
+    judge: str | None,
+    metric: tuple[str, ...],
+    reader: str | None,
+    prompts: Any,
+    upstream: Path | None,
+    export_requests: Path | None,
+    import_replies: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Decide every verdict that a judge owes."""
+    from memtrials.stages import judge as stage
+
+    options = _options(given)
+    request = stage.JudgeRequest(judge, metric, prompts, upstream, reader, export_requests, import_replies)
+    return _finish(stage.run(request, options), options.quiet, as_json)
+
+
+@cli.command()
+@click.option("--by", type=click.Choice(BY), help="Split by type (domain) or trial, or order rows by a configuration.")
+@click.option("--metric", multiple=True, help="Only this metric; repeatable.")
+@click.option("--reader", help="Only this reader's answers.")
+@click.option("--judge", help="Only this judge's verdicts.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@trials_option
+@selecting
+def metrics(form: str, as_json: bool, **given: Any) -> int:
+    """Fold the ledger into numbers."""
+    from memtrials.stages import metrics as stage
+
+    names = {"by": given.pop("by"), "metrics": given.pop("metric")}
+    request = stage.MetricsRequest(**names, reader=given.pop("reader"), judge=given.pop("judge"))
+    _print_metrics(request, _options(given), "json" if as_json else form)
+    return 0
+
+
+def _print_metrics(request: Any, options: Options, form: str) -> None:
+    from memtrials.report import tables
+    from memtrials.stages import metrics as stage
+
+    report = stage.run(request, options)
+    if form == "json":
+        _emit(tables.as_json(report))
+    elif form == "csv":
+        print(tables.as_csv(report), end="")
+    else:
+        from memtrials.report.terminal import console
+
+        tables.print_report(report, console())
+
+
+# --- several stages ---------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("benchmark")
+@click.argument("systems", nargs=-1, required=True)
+@click.option("--data", type=FILE, required=True, help="The folder of the release.")
+@click.option("--variant", help="What systems and readers are shown.")
+@click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release.")
+@click.option("--k", type=COUNT, help="How many items a query brings back.")
+@click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context.")
+@click.option("--reader", help="A model's name, or offline.")
+@click.option("--judge", help="A model's name, or offline.")
+@click.option("--metric", multiple=True, help="Only this metric; repeatable.")
+@prompting
+@repeating
+@forcing
+@selecting
+@working
+def run(benchmark: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Run all stages in order. --repeat N asks each query N times; each trial is answered and judged once.
+
+    The selection's --benchmark defaults to the one that is built.
+    """
+    return _run(benchmark, systems, given, as_json, "trials.json")
+
+
+@cli.command()
+@click.option("--llm", help="A model's name for reader and judge [default: offline].")
+@working
+def demo(llm: str | None, as_json: bool, **given: Any) -> int:
+    """Run all stages on the bundled sample with three systems, in a ledger of its own (results/demo.json)."""
+    from memtrials.settings import evaluation
+
+    name = llm or "offline"
+    data = evaluation() / "samples" / "inmind"
+    given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
+    given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
+    return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
+
+
+def _run(benchmark: str, systems: Sequence[str], given: dict[str, Any], as_json: bool, ledger: str) -> int:
+    from memtrials.stages.all import RunRequest, run_all
+
+    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream")
+    request = RunRequest(benchmark, tuple(systems), metrics=given.pop("metric"), **{n: given.pop(n) for n in names})
+    options = _options(given, ledger)
+    outcomes = []
+    worst = 0
+    for outcome in run_all(request, options):
+        outcomes.append(outcome.as_json())
+        _finish(outcome, options.quiet or as_json, as_json=False)
+        worst = max(worst, outcome.exit_code)
+    if as_json:
+        _emit(outcomes)
+    elif worst < 2 and not options.dry_run:
+        from memtrials.stages.metrics import MetricsRequest
+
+        _print_metrics(MetricsRequest(metrics=request.metrics), options, "table")
+    return worst
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------
+
+
+def _index(trials: Path | None, settings: Settings) -> tuple[Path, LedgerIndex]:
+    from memtrials.index import LedgerIndex
+    from memtrials.ledger import Ledger
+    from memtrials.settings import ledger_path
+
+    path = ledger_path(trials, settings)
+    return path, LedgerIndex(Ledger.open(path))
+
+
+def _selected(given: dict[str, Any]) -> tuple[Options, LedgerIndex, Chosen]:
+    from memtrials.index import LedgerIndex
+    from memtrials.ledger import Ledger
+    from memtrials.selection import choose
+
+    options = _options(given)
+    index = LedgerIndex(Ledger.open(options.trials))
+    return options, index, choose(index, options.selection, "unit")
+
+
+@cli.command()
+@trials_option
+@json_option
+def status(trials: Path | None, as_json: bool) -> int:
+    """How far each benchmark, system, reader and judge is, and the command that goes on."""
+    from memtrials.report import status as report
+    from memtrials.report.terminal import print_status
+
+    path, index = _index(trials, _settings())
+    rows, totals, given_up = report.status_rows(index), report.totals(index), report.given_up_works(index)
+    if as_json:
+        _emit({"ledger": str(path), "rows": rows, "totals": totals, "given_up": given_up})
+    else:
+        print_status(path, rows, totals, given_up)
+    return 0
+
+
+@cli.command()
+@click.option("--reader", help="This reader's answers, or all [default: each system's current reader].")
+@trials_option
+@selecting
+def view(reader: str | None, **given: Any) -> int:
+    """Self-contained trials as JSON lines: question, gold, context, answer, verdicts, latency."""
+    from memtrials.report.view import trials
+
+    _, index, chosen = _selected(given)
+    for trial in trials(index, chosen, reader):
+        _emit(trial)
+    return 0
+
+
+@cli.command()
+@click.argument("one", type=FILE)
+@click.argument("other", type=FILE)
+@click.option("--out", type=FILE, required=True, help="The new ledger.")
+def merge(one: Path, other: Path, out: Path) -> int:
+    """Write the union of two ledgers to a new one."""
+    from memtrials.merge import merge as merge_ledgers
+
+    index = merge_ledgers(one, other, out)
+    print(f"{out}: {len(index.ledger.headers)} records, {index.twins} twins ({index.set_aside} set aside)")
+    return 0
+
+
+@cli.command()
+@click.argument("ids", nargs=-1)
+@click.option("--kind", multiple=True, type=click.Choice(KINDS[:-1]), help="Only records of this kind; repeatable.")
+@click.option("--reason", required=True, help="Why; it is recorded.")
+@dry_run_option
+@json_option
+@trials_option
+@selecting
+def void(ids: tuple[str, ...], kind: tuple[Any, ...], reason: str, dry_run: bool, as_json: bool, **given: Any) -> int:
+    """Take results out of the count; void a void record to undo it."""
+    from memtrials import voiding
+    from memtrials.index import LedgerIndex
+    from memtrials.ledger import Ledger
+
+    options = _options(given)
+    with Ledger.open(options.trials) as ledger:
+        index = LedgerIndex(ledger)
+        headers = voiding.resolve(index, ids, kind, options.selection)
+        body = voiding.tally(index, headers, reason)
+        if headers and not dry_run:
+            ledger.check_writable()
+            voiding.void(ledger, index, headers, reason)
+    appended = int(bool(headers) and not dry_run)
+    if as_json:
+        found = {"kinds": body.kinds, "right": body.right, "wrong": body.wrong}
+        _emit({"stage": "void", "named": len(headers), **found, "appended": appended, "dry_run": dry_run})
+    else:
+        parts = ", ".join(f"{count} {name}" for name, count in body.kinds.items()) or "nothing"
+        print(f"{'would void' if dry_run else 'void'}: {parts} ({body.right} right and {body.wrong} wrong verdicts)")
+    return 0
+
+
+@cli.group()
+def stores() -> None:
+    """The states of embedded systems beside a ledger."""
+
+
+@stores.command("list")
+@trials_option
+@json_option
+def list_stores(trials: Path | None, as_json: bool) -> int:
+    """Every state, and whether the ledger counts on it."""
+    from memtrials import states
+    from memtrials.report.terminal import print_stores
+
+    path, index = _index(trials, _settings())
+    found = states.list_stores(index, path)
+    if as_json:
+        _emit([{"path": str(s.path), "system": s.system, "use": s.use, "bytes": s.bytes} for s in found])
+    else:
+        print_stores(found)
+    return 0
+
+
+@stores.command("clean")
+@click.option("--all", "everything", is_flag=True, help="Also states that the ledger counts on.")
+@dry_run_option
+@trials_option
+def clean_stores(everything: bool, dry_run: bool, trials: Path | None) -> int:
+    """Remove states that no ingest counts on: void, orphaned, half-built."""
+    from memtrials import states
+
+    path, index = _index(trials, _settings())
+    removed = states.clean_stores(index, path, everything=everything, dry_run=dry_run)
+    size = sum(s.bytes for s in removed) / 1e6
+    print(f"{'would remove' if dry_run else 'removed'} {len(removed)} states, {size:.1f} MB")
+    return 0
+
+
+# --- exchange ---------------------------------------------------------------------------------------------------
+
+
+@cli.group(name="export")
+def export_group() -> None:
+    """Write results in other tools' formats."""
+
+
+@export_group.command("inmind-submission")
+@click.option("--out", type=FILE, help="The file to write [default: standard output].")
+@click.option("--reader", help="Whose answers [default: the system's current reader].")
+@click.option("--trial", type=COUNT, default=1, show_default=True, help="Which trial of each question.")
+@click.option("--allow-partial", is_flag=True, help="Leave out tasks without a complete trial.")
+@click.option("--allow-voided", is_flag=True, help="Export although results were voided after their verdict.")
+@trials_option
+@selecting
+def export_inmind(
+    out: Path | None, reader: str | None, trial: int, allow_partial: bool, allow_voided: bool, **given: Any
+) -> int:
+    """One JSON object per task of one system, as InMind's leaderboard takes it."""
+    from memtrials.report import inmind_submission as format_
+
+    options, index, chosen = _selected(given)
+    benchmark = format_.benchmark_in(index, options.selection.benchmark)
+    rows = format_.rows(index, benchmark, chosen, reader, trial, allow_partial=allow_partial, allow_voided=allow_voided)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if out is None:
+        print(text, end="")
+        return 0
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(f"{out}: can't be written ({error.strerror})") from None
+    print(f"{len(rows)} tasks written to {out}")
+    return 0
+
+
+@cli.group(name="import")
+def import_group() -> None:
+    """Take in results that others made, so that they can be judged and compared."""
+
+
+@import_group.command("inmind-submission")
+@click.argument("file", type=FILE)
+@click.option("--benchmark", help="Which built InMind benchmark it belongs to.")
+@trials_option
+@json_option
+def import_inmind(file: Path, benchmark: str | None, trials: Path | None, as_json: bool) -> int:
+    """Results of a submission file become those of the system imported-NAME. Again the same file: nothing."""
+    from memtrials.report import inmind_submission as format_
+
+    _, index = _index(trials, _settings())
+    groups = format_.records(index, format_.benchmark_in(index, benchmark), file)
+    if groups:
+        index.ledger.check_writable()
+    for group in groups:
+        index.ledger.append(*group)
+    index.ledger.close()
+    appended = sum(map(len, groups))
+    if as_json:
+        _emit({"stage": "import", "appended": appended})
+    else:
+        print(f"{appended} records appended")
+    return 0
+
+
+@cli.group()
+def validate() -> None:
+    """Check files of other tools' formats."""
+
+
+@validate.command("inmind-submission")
+@click.argument("file", type=FILE)
+@click.option("--allow-partial", is_flag=True, help="Accept missing tasks.")
+@click.option("--benchmark", help="Which built InMind benchmark its ids belong to.")
+@trials_option
+def validate_inmind(file: Path, allow_partial: bool, benchmark: str | None, trials: Path | None) -> int:
+    """Check a submission against the tasks of a built benchmark: every problem with its line number."""
+    from memtrials.report import inmind_submission as format_
+
+    _, index = _index(trials, _settings())
+    tasks = format_.tasks_of(index, format_.benchmark_in(index, benchmark))
+    rows = format_.read(file, tasks, allow_partial=allow_partial)
+    print(f"{file}: valid, {len(rows)} of {len(tasks)} tasks")
+    return 0
+
+
+@cli.command()
+@trials_option
+def doctor(trials: Path | None) -> int:
+    """What is configured, where each value came from, and what is missing."""
+    from memtrials.doctor import examine
+    from memtrials.report.terminal import print_doctor
+    from memtrials.settings import ledger_path
+
+    settings = _settings()
+    lines, missing = examine(settings, ledger_path(trials, settings), trials is not None)
+    print_doctor(lines, missing)
+    return 2 if missing else 0

@@ -1,0 +1,58 @@
+"""doctor: what is configured, where each value came from, and what is missing. Secrets are masked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from memtrials import __version__
+from memtrials.llm.roles import OFFLINE, chosen_model
+from memtrials.settings import ModelRole, Settings, cache_folder, checkout, evaluation, masked
+
+Line = tuple[str, str, str]
+"""What, its value, where it came from."""
+
+
+def examine(settings: Settings, ledger: Path, named: bool) -> tuple[list[Line], list[str]]:
+    """The lines to show, and what is missing or wrong."""
+    missing: list[str] = []
+    root = checkout()
+    trials = settings.find("TRIALS_FILE")
+    source = "--trials" if named else trials.source if trials else "default"
+    cache = settings.find("MEMTRIALS_CACHE")
+    lines: list[Line] = [
+        ("memtrials", __version__, str(root) if root else "installed"),
+        ("python", sys.version.split()[0], sys.executable),
+        ("ledger", f"{ledger} ({'exists' if ledger.exists() else 'not made yet'})", source),
+        ("cache", str(cache_folder(settings)), cache.source if cache else "default"),
+        ("evaluation", str(evaluation()), "checkout" if root else "package"),
+        ("token vocabulary", _vocabulary(), "o200k_base"),
+    ]
+    lines += [(".env", str(source), "read") for source, _ in settings.layers[1:]] or [(".env", "none", "")]
+    for role in ("reader", "judge"):
+        lines += _role(role, settings, missing)
+    for folder in (ledger.parent, cache_folder(settings)):
+        existing = next(p for p in (folder, *folder.resolve().parents) if p.exists())
+        if not os.access(existing, os.W_OK):
+            missing.append(f"{folder} can't be written")
+    return lines, missing
+
+
+def _role(role: ModelRole, settings: Settings, missing: list[str]) -> list[Line]:
+    model = chosen_model(role, None, settings)
+    named, url, key = settings.model(role), settings.base_url(role), settings.api_key(role)
+    lines = [
+        (f"{role} model", model, named.source if named else "default"),
+        (f"{role} base URL", url.text if url else "the provider's own", url.source if url else "default"),
+        (f"{role} key", masked(key.text) if key else "not set", key.source if key else ""),
+    ]
+    if model != OFFLINE and key is None:
+        missing.append(f"{role} {model} needs a key: {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY")
+    return lines
+
+
+def _vocabulary() -> str:
+    from memtrials.tokens import vocabulary_source
+
+    return vocabulary_source()

@@ -1,0 +1,243 @@
+"""What counts in a ledger: voids, twins, failures and finished work, folded from headers alone.
+
+A record counts when neither it nor anything it was made from is void, set aside as a twin, or missing. Twins are
+records of one kind, key and repeat among those that count: the first in the file counts, one with the same content
+hands it its children, one with other content is set aside together with them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+from memtrials.errors import UserError, unknown
+from memtrials.ledger import Ledger
+from memtrials.records import (
+    KINDS,
+    ROLES,
+    BatchBody,
+    ConfigBody,
+    Header,
+    Kind,
+    Role,
+    TaskBody,
+    plain_name,
+)
+
+WORK_KINDS: tuple[Kind, ...] = ("config", "task", "ingest", "retrieval", "answer", "verdict")
+MAX_CONTENT_FAILURES = 3
+
+Work = tuple[str, int | None]
+"""The name of a piece of work: its key and its ordinal."""
+
+
+class Pair(NamedTuple):
+    """Where a reader or a fetch configuration begins: a benchmark on a system."""
+
+    benchmark: str
+    system: str
+
+
+class LedgerIndex:
+    """The records of a ledger that count, at the moment it was made.
+
+    done: the record of every finished piece of work. failures: counting failures of each piece of work, in file
+    order. void_ids: ids that a void in force names. twins: how many records have a twin before them.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.done: dict[Work, Header] = {}
+        self.failures: dict[Work, list[Header]] = defaultdict(list)
+        self.twins = 0
+        self.set_aside = 0
+        self._standing: dict[str, str] = {}
+        self._of: dict[Kind, list[Header]] = {kind: [] for kind in KINDS}
+        self._bodies: dict[str, TaskBody] = {}
+        self._fold()
+
+    def _fold(self) -> None:
+        by_kind: dict[Kind, list[Header]] = {kind: [] for kind in KINDS}
+        for header in self.ledger.headers:
+            by_kind[header.kind].append(header)
+        self.void_ids = _void_ids(by_kind["void"])
+        self._of["void"] = [h for h in by_kind["void"] if h.id not in self.void_ids]
+        self._standing.update((h.id, h.id) for h in self._of["void"])
+        for kind in WORK_KINDS:
+            self._count_work(kind, by_kind[kind])
+        standing, void_ids = self._standing, self.void_ids
+        for kind in ("step", "failure", "batch"):
+            for header in by_kind[kind]:
+                made_from = header.parents if kind != "batch" else ()
+                if header.id not in void_ids and all(p in standing for p in made_from):
+                    standing[header.id] = header.id
+                    self._of[kind].append(header)
+        for header in self._of["failure"]:
+            self.failures[(header.key or "", header.repeat)].append(header)
+
+    def _count_work(self, kind: Kind, headers: Iterable[Header]) -> None:
+        standing, void_ids, done, counting = self._standing, self.void_ids, self.done, self._of[kind]
+        for header in headers:
+            if header.id in void_ids:
+                continue
+            for parent in header.parents:
+                if parent not in standing:
+                    break
+            else:
+                work = (header.key or "", header.repeat)
+                first = done.setdefault(work, header)
+                if first is header:
+                    standing[header.id] = header.id
+                    counting.append(header)
+                elif kind != "config":
+                    self.twins += 1
+                    if first.content == header.content:
+                        standing[header.id] = first.id
+                    else:
+                        self.set_aside += 1
+
+    # --- what counts ---
+
+    def of(self, kind: Kind) -> list[Header]:
+        """The records of a kind that count, in file order."""
+        return self._of[kind]
+
+    def counts(self, record_id: str) -> bool:
+        """Whether that record counts (a twin whose children were handed on does not itself)."""
+        return self._standing.get(record_id) == record_id
+
+    def standing(self, record_id: str) -> str | None:
+        """The id of the record that stands for this one: itself, or its first twin of the same content."""
+        return self._standing.get(record_id)
+
+    def parent(self, header: Header) -> Header:
+        """The counting record a record was made from."""
+        return self.ledger.header(self._standing[header.parents[0]])
+
+    @cached_property
+    def children(self) -> dict[str, list[Header]]:
+        """Counting work made from each counting record, by the parent's id."""
+        found: dict[str, list[Header]] = defaultdict(list)
+        for kind in WORK_KINDS:
+            for header in self._of[kind]:
+                for parent in header.parents:
+                    found[self._standing[parent]].append(header)
+        return found
+
+    def descendants(self, ids: Iterable[str]) -> list[Header]:
+        """Every counting record made from these, directly or not, these not included."""
+        found: dict[str, Header] = {}
+        waiting = list(ids)
+        while waiting:
+            for child in self.children.get(waiting.pop(), ()):
+                if child.id not in found:
+                    found[child.id] = child
+                    waiting.append(child.id)
+        return list(found.values())
+
+    # --- what isn't pending ---
+
+    def given_up(self, work: Work) -> bool:
+        """Whether the content of that work failed in three runs."""
+        return sum(f.class_ == "content" for f in self.failures.get(work, ())) >= MAX_CONTENT_FAILURES
+
+    @cached_property
+    def in_flight(self) -> frozenset[Work]:
+        """Work that an open batch holds."""
+        closed = {parent for header in self._of["batch"] for parent in header.parents}
+        work: set[Work] = set()
+        for header in self._of["batch"]:
+            if not header.parents and header.id not in closed:
+                work.update(self.ledger.body(header, BatchBody).work)
+        return frozenset(work)
+
+    # --- configurations and tasks ---
+
+    @cached_property
+    def configs(self) -> dict[str, Header]:
+        """Configuration records by configuration id."""
+        return {h.key: h for h in self._of["config"] if h.key}
+
+    @cached_property
+    def _config_bodies(self) -> dict[str, ConfigBody]:
+        return {}
+
+    def config(self, config_id: str) -> ConfigBody:
+        """The whole of a configuration. Raises UserError when the ledger holds none of that id."""
+        body = self._config_bodies.get(config_id)
+        if body is None:
+            if config_id not in self.configs:
+                raise unknown("configuration", config_id, self.configs)
+            body = self._config_bodies[config_id] = self.ledger.body(self.configs[config_id], ConfigBody)
+        return body
+
+    def resolve(self, name: str, role: Role | None = None) -> list[str]:
+        """Configuration ids for what the command line says: one `name-hash`, or every one of a bare name.
+
+        Raises UserError, with near matches, when there is none.
+        """
+        mine = {i: h for i, h in self.configs.items() if role is None or getattr(h, role) == i}
+        if name in mine:
+            return [name]
+        found = [i for i in mine if i.rpartition("-")[0] == plain_name(name)]
+        if not found:
+            raise unknown(role or "configuration", name, [*mine, *(i.rpartition("-")[0] for i in mine)])
+        return found
+
+    def role_of(self, config_id: str) -> Role:
+        """Which of the four a configuration is."""
+        header = self.configs[config_id]
+        return next(role for role in ROLES if getattr(header, role) == config_id)
+
+    @cached_property
+    def tasks(self) -> dict[tuple[str, str], Header]:
+        """Task records by benchmark and task id."""
+        return {(h.benchmark or "", h.task or ""): h for h in self._of["task"]}
+
+    def task(self, benchmark: str, task: str) -> TaskBody:
+        """The body of a task. Raises UserError when it wasn't built."""
+        header = self.tasks.get((benchmark, task))
+        if header is None:
+            raise UserError(f"task {task!r} of {benchmark} is not in {self.ledger.path}; run `memtrials build`")
+        body = self._bodies.get(header.id)
+        if body is None:
+            body = self._bodies[header.id] = self.ledger.body(header, TaskBody)
+        return body
+
+    @cached_property
+    def benchmarks(self) -> list[str]:
+        """Names of the benchmarks whose tasks were built, in order."""
+        return list(dict.fromkeys(name for name, _ in self.tasks))
+
+    def begun(self, kind: Kind, role: Role) -> dict[Pair, list[str]]:
+        """Which configurations of a role have begun each benchmark on each system, by their first record."""
+        found: dict[Pair, dict[str, None]] = defaultdict(dict)
+        for header in self._of[kind]:
+            found[Pair(header.benchmark or "", header.system or "")].setdefault(getattr(header, role))
+        return {pair: list(ids) for pair, ids in found.items()}
+
+    def current_reader(self) -> dict[Pair, str]:
+        """The reader whose first answer is newest, for each benchmark on each system."""
+        return {pair: readers[-1] for pair, readers in self.begun("answer", "reader").items()}
+
+    def readers_shown(self, reader: str | None) -> dict[Pair, set[str]]:
+        """Whose answers are judged and shown on each benchmark and system: the current reader's (None), those of a
+        reader by name or id, or `all`."""
+        if reader is None:
+            return {pair: {current} for pair, current in self.current_reader().items()}
+        begun = self.begun("answer", "reader")
+        if reader == "all":
+            return {pair: set(readers) for pair, readers in begun.items()}
+        named = set(self.resolve(reader, "reader"))
+        return {pair: named.intersection(readers) for pair, readers in begun.items()}
+
+
+def _void_ids(voids: list[Header]) -> frozenset[str]:
+    """Ids that are void. A void stands after what it names, so going backwards decides each before it is used."""
+    void: set[str] = set()
+    for header in reversed(voids):
+        if header.id not in void:
+            void.update(header.parents)
+    return frozenset(void)

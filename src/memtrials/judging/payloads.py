@@ -1,0 +1,42 @@
+"""What a judge is sent: exactly the fields its metric's protocol lists, and nothing else (MEASURING §10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from memtrials.benchmarks.base import Metric, Prompts
+from memtrials.records import Gold
+
+Message = dict[str, str]
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The template with each `{name}` of `values` replaced once, literally: data is never read as a template."""
+    names = "|".join(re.escape(name) for name in values)
+    return re.sub(r"\{(" + names + r")\}", lambda match: values[match[1]], template) if names else template
+
+
+def judge_messages(
+    metric: Metric, prompts: Prompts, *, context: str, query: str, answer: str | None, gold: Gold
+) -> list[Message]:
+    """The judge's prompt as system message, and one `name: value` line for each field, in the metric's order."""
+    assert metric.prompt is not None
+    values = {"context": context, "query": query, "answer": answer or "", **gold.details}
+    return [
+        {"role": "system", "content": prompts.texts[metric.prompt].rstrip()},
+        {"role": "user", "content": field_lines(metric.fields, values, fenced=not prompts.official)},
+    ]
+
+
+DATA_FIELDS = ("context", "answer")
+
+
+def field_lines(fields: Sequence[str], values: Mapping[str, str], *, fenced: bool) -> str:
+    """`name: value` lines joined by line ends. fenced: put a model's or memory's own text between data marks."""
+
+    def shown(name: str) -> str:
+        value = values[name]
+        return f"<data>\n{value}\n</data>" if fenced and name in DATA_FIELDS else value
+
+    return "\n".join(f"{name}: {shown(name)}" for name in fields)

@@ -1,0 +1,1 @@
+"""Models: the OpenAI-compatible engine and the deterministic offline reader."""

@@ -1,0 +1,1 @@
+"""Formulas over recorded text, ids and verdicts; pure functions, one measure each."""

@@ -1,0 +1,1 @@
+"""What people and other tools read: terminal tables, views of trials, exports."""

@@ -1,0 +1,282 @@
+"""InMind's submission format: one JSON object per task with both contexts and answers. Export, import, validation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memtrials.benchmarks.inmind import DIRECT, INDIRECT
+from memtrials.errors import UserError, unknown
+from memtrials.index import LedgerIndex
+from memtrials.records import (
+    AnswerBody,
+    Header,
+    IngestBody,
+    Record,
+    RetrievalBody,
+    Role,
+    VoidBody,
+    clean_text,
+    config_record,
+    new_id,
+    now,
+    sha256,
+    text_sha256,
+    work_key,
+)
+from memtrials.selection import Chosen
+
+FIELDS = {DIRECT: "naive", INDIRECT: "query"}
+IMPORTED = "imported"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One valid line of a submission."""
+
+    task: str
+    system: str
+    config: dict[str, Any]
+    texts: dict[str, tuple[str, str]]  # query id: (context, answer)
+
+
+# --- reading and validation -------------------------------------------------------------------------------------
+
+
+def read(path: Path, tasks: Collection[str], *, allow_partial: bool) -> list[Row]:
+    """The rows of a submission file. Raises UserError that lists every problem with its line number."""
+    try:
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        text = data.decode()
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text") from None
+    problems: list[str] = []
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        found = _problems(line, tasks, seen, number)
+        if isinstance(found, Row):
+            rows.append(found)
+        else:
+            problems += [f"{path}, line {number}: {problem}" for problem in found]
+    missing = [task for task in tasks if task not in seen]
+    if missing and not allow_partial:
+        some = ", ".join(missing[:8]) + (" …" if len(missing) > 8 else "")
+        problems.append(f"{path}: {len(missing)} tasks are missing ({some}); --allow-partial accepts that")
+    if not rows and not problems:
+        problems.append(f"{path}: no rows")
+    if problems:
+        summary = problems[0] if len(problems) == 1 else f"{path}: {len(problems)} problems"
+        raise UserError(summary, problems if len(problems) > 1 else ())
+    return rows
+
+
+def _problems(line: str, tasks: Collection[str], seen: dict[str, int], number: int) -> Row | list[str]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return [f"not valid JSON ({error})"]
+    if not isinstance(row, dict):
+        return ["not an object"]
+    found: list[str] = []
+    task_id = row.get("task_id")
+    if isinstance(task_id, bool) or not isinstance(task_id, int):
+        found.append(f"task_id is {json.dumps(task_id)}, an integer is expected")
+    elif str(task_id) not in tasks:
+        found.append(f"task_id {task_id} is not a task of this benchmark")
+    elif str(task_id) in seen:
+        found.append(f"task_id {task_id} occurs twice (first in line {seen[str(task_id)]})")
+    else:
+        seen[str(task_id)] = number
+    if not isinstance(row.get("system"), str) or not row["system"].strip():
+        found.append("system is missing or empty")
+    if not isinstance(row.get("config"), dict):
+        found.append("config is missing or not an object")
+    texts = {}
+    for query, field in FIELDS.items():
+        value = row.get(field)
+        if not isinstance(value, dict):
+            found.append(f"{field} is missing or not an object")
+            continue
+        unusable = [part for part in ("context", "answer") if not isinstance(value.get(part), str)]
+        found += [f"{field}.{part} is missing or not a text" for part in unusable]
+        if not unusable:
+            texts[query] = (clean_text(value["context"]), clean_text(value["answer"]))
+    return found or Row(str(task_id), row["system"], row["config"], texts)
+
+
+def benchmark_in(index: LedgerIndex, name: str | None) -> str:
+    """The InMind benchmark of a ledger. Raises UserError when none was built, or several and none is named."""
+    built = [b for b in index.benchmarks if b.partition("@")[0] == "inmind"]
+    if name is not None:
+        built = [b for b in built if name in (b, b.partition("@")[0])]
+        if not built:
+            raise unknown("benchmark in this ledger", name, index.benchmarks)
+    if not built:
+        raise UserError(f"{index.ledger.path} holds no inmind benchmark; run `memtrials build inmind --data …` first")
+    if len(built) > 1:
+        raise UserError(f"{index.ledger.path} holds {', '.join(built)}; name one with --benchmark")
+    return built[0]
+
+
+def tasks_of(index: LedgerIndex, benchmark: str) -> list[str]:
+    """The task ids of a built benchmark, in order."""
+    return [task for name, task in index.tasks if name == benchmark]
+
+
+# --- import -----------------------------------------------------------------------------------------------------
+
+
+def records(index: LedgerIndex, benchmark: str, path: Path) -> list[list[Record]]:
+    """The records that importing this file would append, in groups that belong together; none when it was imported.
+
+    Everything hangs on configurations named `imported-NAME` that know the file's SHA-256 and nothing else.
+    Raises UserError for an invalid file or one that holds several systems.
+    """
+    rows = read(path, tasks_of(index, benchmark), allow_partial=True)
+    names = sorted({row.system for row in rows})
+    if len(names) > 1:
+        raise UserError(f"{path}: results of {len(names)} systems ({', '.join(names)}); one file holds one system")
+    name = f"{IMPORTED}-{names[0]}"
+    known = {"system": IMPORTED, "name": names[0], "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    roles: tuple[Role, ...] = ("system", "fetch", "reader")
+    claimed = {"claimed": rows[0].config, "capabilities": [], "control": False}
+    configs = {role: config_record(role, name, {**known, "role": role}, claimed) for role in roles}
+    fresh = [record for record in configs.values() if record.header.key not in index.configs]
+    groups = [fresh] if fresh else []
+    ids = {role: record.header.key or "" for role, record in configs.items()}
+    for row in rows:
+        group = _group(index, benchmark, row, ids)
+        if group:
+            groups.append(group)
+    return groups
+
+
+def _group(index: LedgerIndex, benchmark: str, row: Row, ids: dict[Role, str]) -> list[Record]:
+    task = index.tasks[benchmark, row.task]
+
+    def header(kind: Any, parent: Header, config: str, content: str, **fields: Any) -> Header:
+        query = fields.get("query")
+        key = work_key(kind, benchmark=benchmark, task=row.task, query=query, parent=parent, config=config)
+        return Header(
+            id=new_id(),
+            kind=kind,
+            key=key,
+            content=content,
+            parents=(parent.id,),
+            benchmark=benchmark,
+            task=row.task,
+            type=task.type,
+            system=ids["system"],
+            repeat=1,
+            at=now(),
+            **fields,
+        )
+
+    ingest = header("ingest", task, ids["system"], sha256([task.content, ids["system"], None]))
+    if (ingest.key, 1) in index.done:
+        return []
+    state = IngestBody(namespace=None, system_version=None, capabilities=(), sessions=0, turns=0)
+    group = [Record(ingest, state)]
+    for query, (context, answer) in row.texts.items():
+        question = index.task(benchmark, row.task).query(query)
+        trial = header("retrieval", ingest, ids["fetch"], text_sha256(context), query=query, fetch=ids["fetch"])
+        said = header(
+            "answer", trial, ids["reader"], text_sha256(answer), query=query, fetch=ids["fetch"], reader=ids["reader"]
+        )
+        group.append(Record(trial, RetrievalBody(question=question.text, date=question.date, context=context)))
+        group.append(Record(said, AnswerBody(text=answer)))
+    return group
+
+
+# --- export -----------------------------------------------------------------------------------------------------
+
+
+def rows(
+    index: LedgerIndex,
+    benchmark: str,
+    chosen: Chosen,
+    reader: str | None,
+    trial: int,
+    *,
+    allow_partial: bool,
+    allow_voided: bool,
+) -> list[dict[str, Any]]:
+    """Submission rows of one system: trial `trial` of every question, first answer. `config` tells the truth.
+
+    Raises UserError when more than one cell is selected, when tasks are missing, or when results of this system were
+    voided after their verdicts were known.
+    """
+    readers = index.readers_shown(reader)
+    cells: dict[tuple[str, str, str], dict[str, dict[str, tuple[Header, Header]]]] = {}
+    for answer in index.of("answer"):
+        retrieval = index.parent(answer)
+        ingest = index.parent(retrieval)
+        shown = any(answer.reader in some for pair, some in readers.items() if pair == (benchmark, answer.system))
+        if answer.benchmark != benchmark or not chosen.holds(answer) or not shown:
+            continue
+        if (ingest.repeat, retrieval.repeat, answer.repeat) != (1, trial, 1):
+            continue
+        cell = (answer.system or "", answer.fetch or "", answer.reader or "")
+        cells.setdefault(cell, {}).setdefault(answer.task or "", {})[answer.query or ""] = (retrieval, answer)
+    if not cells:
+        raise UserError(f"no answers of {benchmark} are selected; answer comes first, or check --system and --reader")
+    if len(cells) > 1:
+        listed = [f"  --system {s} with {f}, answered by {r}" for s, f, r in cells]
+        raise UserError("a submission is about one system, fetch configuration and reader; select one", listed)
+    (cell, by_task), *_ = cells.items()
+    tasks = [task for task in tasks_of(index, benchmark) if (benchmark, task) in chosen.tasks]
+    missing = [task for task in tasks if len(by_task.get(task, {})) < len(FIELDS)]
+    if missing and not allow_partial:
+        raise UserError(f"{len(missing)} of {len(tasks)} tasks have no complete trial; finish them or --allow-partial")
+    if not allow_voided:
+        _refuse_voided(index, benchmark, cell[0])
+    config = _true_config(index, cell)
+    return [_row(index, task, by_task[task], cell[0], config) for task in tasks if task not in missing]
+
+
+def _refuse_voided(index: LedgerIndex, benchmark: str, system: str) -> None:
+    for header in index.of("void"):
+        body = index.ledger.body(header, VoidBody)
+        if body.right + body.wrong == 0:
+            continue
+        voided = [index.ledger.header(p) for p in header.parents if p in index.ledger]
+        if any(h.benchmark == benchmark and h.system == system for h in voided):
+            raise UserError(
+                f"results of {system} were voided after their verdict was known ({body.right} right, {body.wrong} wrong: "
+                f"{body.reason!r}); --allow-voided exports all the same"
+            )
+
+
+def _true_config(index: LedgerIndex, cell: Sequence[str]) -> dict[str, Any]:
+    system, fetch, reader = (index.config(c) for c in cell)
+    model = reader.settings.get("model")
+    class_ = "R" if model == "offline" else "P" if reader.provenance.get("published") else "M"
+    return {
+        "class": class_,
+        "answer_model": model if model is not None else "unknown",
+        "answer_parameters": reader.settings.get("parameters", {}),
+        "prompts": reader.provenance.get("prompts"),
+        "system": dict(system.settings),
+        "fetch": dict(fetch.settings),
+        "configurations": list(cell),
+    }
+
+
+def _row(
+    index: LedgerIndex, task: str, pair: dict[str, tuple[Header, Header]], system: str, config: dict[str, Any]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"task_id": int(task), "system": index.config(system).name, "config": config}
+    for query, field in FIELDS.items():
+        retrieval, answer = pair[query]
+        context = index.ledger.body(retrieval, RetrievalBody).context
+        row[field] = {"context": context, "answer": index.ledger.body(answer, AnswerBody).text}
+    return row

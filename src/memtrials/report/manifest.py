@@ -1,0 +1,73 @@
+"""The ingest manifest: one file for each benchmark and system, rewritten from the ledger, never read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from memtrials.index import LedgerIndex
+from memtrials.records import FailureBody, IngestBody
+from memtrials.settings import checkout
+
+
+def manifests_folder(ledger: Path) -> Path:
+    """`manifests/` of the checkout for its own ledger, `X.manifests/` beside any other."""
+    root = checkout()
+    if root and ledger.resolve() == root / "results" / "trials.json":
+        return root / "manifests"
+    return ledger.with_suffix(".manifests")
+
+
+def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) -> list[Path]:
+    """Write the manifests of these system ids; the files, whole or not at all."""
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for header in index.of("ingest"):
+        if header.system and header.system in systems:
+            body = index.ledger.body(header, IngestBody)
+            rows[header.benchmark or "", header.system].append(
+                {
+                    "task": header.task,
+                    "repeat": header.repeat,
+                    "status": "ok",
+                    "namespace": body.namespace,
+                    "user": body.user,
+                    "sessions": body.sessions,
+                    "turns": body.turns,
+                    "seconds": body.effort.seconds if body.effort else None,
+                    "at": header.at,
+                }
+            )
+    for failures in index.failures.values():
+        last = failures[-1]
+        if last.stage == "replay" and last.system in systems and (last.key, last.repeat) not in index.done:
+            body_of_failure = index.ledger.body(last, FailureBody)
+            rows[last.benchmark or "", last.system or ""].append(
+                {
+                    "task": last.task,
+                    "repeat": last.repeat,
+                    "status": "failed",
+                    "message": body_of_failure.message,
+                    "at": last.at,
+                }
+            )
+    written = []
+    folder = manifests_folder(ledger)
+    for (benchmark, system), some in rows.items():
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{benchmark}.{system}.json"
+        manifest = {
+            "benchmark": benchmark,
+            "system": system,
+            "ok": sum(row["status"] == "ok" for row in some),
+            "failed": sum(row["status"] == "failed" for row in some),
+            "states": some,
+        }
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", "utf-8")
+        fresh.replace(path)
+        written.append(path)
+    return written

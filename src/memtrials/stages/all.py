@@ -1,0 +1,67 @@
+"""run: the stages in order, each with its own part of the flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from memtrials.errors import UserError
+from memtrials.stages import answer, build, fetch, judge, replay
+from memtrials.stages.common import Options, Outcome
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What `run` is told: a benchmark, its data, systems, and what the stages need."""
+
+    benchmark: str
+    systems: tuple[str, ...]
+    data: Path
+    variant: str | None = None
+    allow_modified: bool = False
+    k: int | None = None
+    order: str | None = None
+    reader: str | None = None
+    judge: str | None = None
+    metrics: tuple[str, ...] = ()
+    prompts: Literal["default", "official"] = "default"
+    upstream: Path | None = None
+
+
+def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
+    """The outcomes of build, replay, fetch, answer and judge, each as it ends; the last is the one that stopped it.
+
+    --repeat goes to fetch alone. A stage that failed in part is followed by the next; one that needs the user or was
+    interrupted is not. A dry run can look ahead only as far as records exist.
+    """
+    whole = replace(options, selection=options.selection.__class__(), repeat=1)
+    outcome = build.run(
+        build.BuildRequest(request.benchmark, request.data, request.variant, request.allow_modified), whole
+    )
+    yield outcome
+    if outcome.exit_code >= 2 or not options.trials.exists():
+        return
+    here = replace(options.selection, benchmark=options.selection.benchmark or outcome.details["benchmark"])
+    once = replace(options, selection=here, repeat=1)
+    names = tuple(Path(name).stem if name.endswith(".toml") else name for name in request.systems)
+    asked = replace(once, selection=replace(here, systems=here.systems or names))
+    steps: list[Callable[[], Outcome]] = [
+        lambda: replay.run(replay.ReplayRequest(request.systems, request.data), once),
+        lambda: fetch.run(
+            fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
+        ),
+        lambda: answer.run(answer.AnswerRequest(request.reader, request.prompts, request.upstream), asked),
+        lambda: judge.run(judge.JudgeRequest(request.judge, request.metrics, request.prompts, request.upstream), asked),
+    ]
+    for step in steps:
+        try:
+            outcome = step()
+        except UserError:
+            if options.dry_run:
+                return
+            raise
+        yield outcome
+        if outcome.exit_code >= 2:
+            return

@@ -1,0 +1,415 @@
+"""What the stages share: options, pending work, the loop that does it, and its outcome.
+
+A stage plans from the ledger's headers, claims what it will work on, plans again, then hands its work to `drive`,
+which appends each result durably as it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memtrials import locks
+from memtrials.errors import UserError, WorkFailedError
+from memtrials.index import LedgerIndex, Pair
+from memtrials.ledger import Ledger
+from memtrials.records import (
+    Body,
+    FailureBody,
+    Header,
+    Kind,
+    Record,
+    Role,
+    config_record,
+    describe,
+    new_id,
+    now,
+)
+from memtrials.report.progress import Progress, say
+from memtrials.selection import Selection
+from memtrials.settings import Settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every stage is told. trials: the ledger; workers None: the stage's own default."""
+
+    trials: Path
+    settings: Settings
+    selection: Selection = field(default_factory=Selection)
+    repeat: int = 1
+    force: bool = False
+    dry_run: bool = False
+    workers: int | None = None
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One pending piece of work: its name, what it is made from, and the configuration it is made under.
+
+    config is a configuration id; spec is what the stage needs to do it.
+    """
+
+    key: str
+    repeat: int
+    parent: Header
+    query: str | None
+    config: str
+    spec: Any = None
+    metric: str | None = None
+
+    @property
+    def pair(self) -> Pair:
+        """The benchmark and system it belongs to."""
+        return Pair(self.parent.benchmark or "", self.parent.system or self.config)
+
+
+@dataclass
+class Plan:
+    """What a stage owes. skipped counts what is left alone by the guard, given up, or in flight.
+
+    notes: for the user, about what was skipped. must_ask: something would go without any result unless the user says
+    yes to a switch (exit code 2). configs: configurations the ledger must hold before the first record.
+    """
+
+    work: list[Work] = field(default_factory=list)
+    left_alone: int = 0
+    given_up: int = 0
+    in_flight: int = 0
+    notes: list[str] = field(default_factory=list)
+    must_ask: bool = False
+    configs: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """How many pieces of work are neither done nor pending."""
+        return self.left_alone + self.given_up + self.in_flight
+
+    def owe(self, index: LedgerIndex, work: Work) -> None:
+        """Add a piece of work unless it is done, given up or in flight."""
+        name = (work.key, work.repeat)
+        if name in index.done:
+            return
+        if name in index.in_flight:
+            self.in_flight += 1
+        elif index.given_up(name):
+            self.given_up += 1
+        else:
+            self.work.append(work)
+
+
+@dataclass
+class Outcome:
+    """How a stage ended. pending = done + failed + left; appended counts all records."""
+
+    stage: str
+    pending: int = 0
+    done: int = 0
+    failed: int = 0
+    left: int = 0
+    skipped: int = 0
+    appended: int = 0
+    notes: list[str] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    dry_run: bool = False
+    must_ask: bool = False
+    interrupted: bool = False
+    error: UserError | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 something failed or was left, 2 a switch needs a yes, 130 interrupted."""
+        if self.interrupted:
+            return 130
+        if self.must_ask or self.error:
+            return 2
+        return 1 if not self.dry_run and (self.failed or self.left) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "stage": self.stage,
+            "pending": self.pending,
+            "done": self.done,
+            "failed": self.failed,
+            "left": self.left,
+            "skipped": self.skipped,
+            "appended": self.appended,
+            "notes": self.notes,
+            "failures": self.failures,
+            "error": str(self.error) if self.error else None,
+            "dry_run": self.dry_run,
+            **self.details,
+        }
+
+
+Planner = Callable[[LedgerIndex], Plan]
+Perform = Callable[[Work], Awaitable[Sequence[Record]]]
+
+
+def run_plan(
+    stage: str,
+    options: Options,
+    ledger: Ledger,
+    plan_from: Planner,
+    perform: Callable[[LedgerIndex, Plan], Perform],
+    *,
+    role: Role,
+    guarded: Kind | None = None,
+    workers: int = 1,
+    check: Callable[[LedgerIndex, Plan], None] | None = None,
+    finish: Callable[[], Awaitable[None]] | None = None,
+    forecast: Callable[[LedgerIndex, Plan], dict[str, Any]] | None = None,
+) -> Outcome:
+    """Plan, claim, plan again, check, then do the work.
+
+    role: whose configuration the work is made under. guarded: the kind of record by which a configuration has begun,
+    where the guard of a switch applies; until then the claim is made without the configuration. check raises
+    UserError before anything is written. forecast adds what a dry run can tell.
+    """
+    index = LedgerIndex(ledger)
+    plan = plan_from(index)
+    outcome = _outcome(stage, plan, options)
+    if options.dry_run:
+        if check and plan.work:
+            check(index, plan)
+        outcome.left = outcome.pending
+        outcome.details = forecast(index, plan) if forecast else {}
+        return outcome
+    if not plan.work:
+        return outcome
+    ledger.check_writable()
+    with locks.hold(options.trials, _claims(stage, index, plan, options, role, guarded), options.selection.shard):
+        seen = len(ledger.headers)
+        ledger.refresh()
+        if len(ledger.headers) != seen:
+            index = LedgerIndex(ledger)
+            plan = plan_from(index)
+            outcome = _outcome(stage, plan, options)
+        if check:
+            check(index, plan)
+        before = len(ledger.headers)
+        needed = {work.config for work in plan.work}
+        configs = [record for key, record in plan.configs.items() if key in needed and key not in index.configs]
+        if configs:
+            ledger.append(*configs)
+        try:
+            asyncio.run(drive(stage, plan.work, perform(index, plan), ledger, options, outcome, workers, finish))
+        finally:
+            outcome.appended = len(ledger.headers) - before
+    return outcome
+
+
+def _outcome(stage: str, plan: Plan, options: Options) -> Outcome:
+    return Outcome(
+        stage,
+        pending=len(plan.work),
+        skipped=plan.skipped,
+        notes=list(plan.notes),
+        must_ask=plan.must_ask,
+        dry_run=options.dry_run,
+    )
+
+
+def _claims(
+    stage: str, index: LedgerIndex, plan: Plan, options: Options, role: Role, guarded: Kind | None
+) -> list[locks.Claim]:
+    begun = index.begun(guarded, role) if guarded else {}
+    claims: dict[locks.Claim, None] = {}
+    for work in plan.work:
+        decided = guarded is None or options.force or work.config in begun.get(work.pair, ())
+        claim = locks.Claim(stage, work.pair.benchmark, work.pair.system, work.config if decided else None)
+        claims[claim] = None
+    return list(claims)
+
+
+def guard(
+    index: LedgerIndex, plan: Plan, begun: dict[Pair, list[str]], pair: Pair, config: str, force: bool
+) -> list[str] | None:
+    """The configurations that keep `config` out of a benchmark on a system, or None when it may go on there."""
+    others = begun.get(pair, [])
+    return None if force or not others or config in others else others
+
+
+def explain_guard(
+    index: LedgerIndex,
+    what: str,
+    mine: str,
+    settings: dict[str, Any],
+    others: Sequence[str],
+    pair: Pair,
+    count: int,
+    bare: int,
+) -> str:
+    """One line on a switch that needs a yes: who is there, what differs, how many trials were left alone."""
+    theirs = others[-1]
+    body = index.config(theirs)
+    differs = ", ".join(describe(settings, body.settings)) or "its name"
+    return (
+        f"{pair.benchmark} on {pair.system}: {what} {theirs} has begun here, {mine} has not "
+        f"(they differ in {differs}); {count} left alone, {bare} of them without any result. To switch: --force"
+    )
+
+
+def derived(work: Work, kind: Kind, index: LedgerIndex, **fields: Any) -> Header:
+    """The header of a record made from `work.parent`: place and configurations are copied down."""
+    parent = work.parent
+    values: dict[str, Any] = {
+        "benchmark": parent.benchmark,
+        "task": parent.task,
+        "query": work.query or parent.query,
+        "type": parent.type,
+        "system": parent.system,
+        "fetch": parent.fetch,
+        "reader": parent.reader,
+        "metric": work.metric,
+    }
+    values.update(fields)
+    return Header(id=new_id(), kind=kind, key=work.key, repeat=work.repeat, parents=(parent.id,), at=now(), **values)
+
+
+async def drive(
+    stage: str,
+    work: Sequence[Work],
+    perform: Perform,
+    ledger: Ledger,
+    options: Options,
+    outcome: Outcome,
+    workers: int,
+    finish: Callable[[], Awaitable[None]] | None,
+) -> None:
+    """Do the work with so many at once; each result is durable before it counts. The first fatal error ends it.
+
+    Interrupted, it takes nothing new, finishes what is in flight, and says so in the outcome.
+    """
+    stop = _Stop()
+    todo = iter(work)
+    with Progress(stage, len(work), quiet=options.quiet) as progress, _interruptible(stop):
+
+        async def one_after_the_other() -> None:
+            for item in todo:
+                if stop.requested:
+                    return
+                await _one(stage, item, perform, ledger, outcome, stop)
+                progress.advance(done=outcome.done, failed=outcome.failed)
+
+        try:
+            await asyncio.gather(*(one_after_the_other() for _ in range(min(workers, len(work)) or 1)))
+        finally:
+            outcome.left = outcome.pending - outcome.done - outcome.failed
+            if finish:
+                await finish()
+    outcome.interrupted = stop.by_user
+    outcome.error = stop.error
+
+
+async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome: Outcome, stop: _Stop) -> None:
+    began = time.perf_counter()
+    try:
+        records = await perform(item)
+    except WorkFailedError as failure:
+        body = FailureBody(
+            cause=failure.cause,
+            message=failure.message,
+            attempts=failure.attempts,
+            seconds=time.perf_counter() - began,
+            raw=failure.raw,
+        )
+        await ledger.append_async(failure_record(stage, item, failure, body))
+        outcome.failed += 1
+        outcome.failures[failure.message] = outcome.failures.get(failure.message, 0) + 1
+        if failure.class_ == "fatal":
+            stop.stop(UserError(failure.message))
+    except UserError as error:
+        stop.stop(error)
+    else:
+        try:
+            await ledger.append_async(*records)
+        except UserError as error:
+            stop.stop(error)
+        else:
+            outcome.done += 1
+
+
+def failure_record(stage: str, item: Work, failure: WorkFailedError, body: Body) -> Record:
+    """The `failure` record of a piece of work."""
+    parent = item.parent
+    return Record(
+        Header(
+            id=new_id(),
+            kind="failure",
+            key=item.key,
+            parents=(parent.id,),
+            benchmark=parent.benchmark,
+            task=parent.task,
+            query=item.query or parent.query,
+            type=parent.type,
+            system=item.config if stage == "replay" else parent.system,
+            fetch=item.config if stage == "fetch" else parent.fetch,
+            reader=item.config if stage == "answer" else parent.reader,
+            judge=item.config if stage == "judge" else None,
+            metric=item.metric,
+            stage=stage,
+            class_=failure.class_,
+            repeat=item.repeat,
+            at=now(),
+        ),
+        body,
+    )
+
+
+class _Stop:
+    """Whether to take no more work, and why."""
+
+    def __init__(self) -> None:
+        self.error: UserError | None = None
+        self.by_user = False
+        self._since: float | None = None
+
+    @property
+    def requested(self) -> bool:
+        return self.by_user or self.error is not None
+
+    def stop(self, error: UserError) -> None:
+        self.error = self.error or error
+
+    def interrupt(self) -> None:
+        """The first time: finish what is in flight. More than a second later: abort (what is durable stays)."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self.by_user = True
+            say("interrupted: finishing what is in flight; press Ctrl-C again to abort")
+        elif time.monotonic() - self._since > 1:
+            sys.stderr.flush()
+            os._exit(130)
+
+
+@contextmanager
+def _interruptible(stop: _Stop) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, stop.interrupt)
+    except (NotImplementedError, ValueError, RuntimeError):  # not the main thread, or no signals on this platform
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def owed_record(role: Role, name: str, settings: dict[str, Any], provenance: dict[str, Any]) -> tuple[str, Record]:
+    """A configuration's id and the record that announces it."""
+    record = config_record(role, name, settings, provenance)
+    assert record.header.key is not None
+    return record.header.key, record

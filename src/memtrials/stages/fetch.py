@@ -1,0 +1,248 @@
+"""fetch: ask each query of each frozen state, and record context, items and latency."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memtrials import systems
+from memtrials.errors import UserError
+from memtrials.index import LedgerIndex, Pair
+from memtrials.ledger import Ledger
+from memtrials.records import (
+    Effort,
+    Header,
+    IngestBody,
+    Record,
+    RetrievalBody,
+    clean_text,
+    config_record,
+    text_sha256,
+    work_key,
+)
+from memtrials.selection import Chosen, choose
+from memtrials.settings import cache_folder
+from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, explain_guard, guard, run_plan
+from memtrials.stages.replay import stores_folder
+from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
+
+IMPORTED = "imported"
+
+
+@dataclass(frozen=True)
+class FetchRequest:
+    """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults."""
+
+    systems: Sequence[str] = ()
+    k: int | None = None
+    order: str | None = None
+
+
+@dataclass(frozen=True)
+class FetchConfig:
+    """How a system is asked."""
+
+    id: str
+    settings: dict[str, Any]
+
+
+def run(request: FetchRequest, options: Options) -> Outcome:
+    """Ask what hasn't been asked. Raises UserError for unknown systems or states that aren't on this machine."""
+    ledger = Ledger.open(options.trials)
+    try:
+        fetch = _Fetch(options, ledger)
+        return run_plan(
+            "fetch",
+            options,
+            ledger,
+            lambda index: pending(index, request, options, choose(index, options.selection, "task")),
+            fetch.perform,
+            role="fetch",
+            guarded="retrieval",
+            check=fetch.check,
+            finish=fetch.finish,
+        )
+    finally:
+        ledger.close()
+
+
+def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen: Chosen) -> Plan:
+    """Trials still owed, state by state. A (benchmark, system) that only other fetch configurations have begun is
+    left alone unless forced: another k means another full set of answers and verdicts."""
+    plan = Plan()
+    wanted = _wanted(index, request)
+    configs: dict[str, FetchConfig | None] = {}
+    begun = index.begun("retrieval", "fetch")
+    alone: Counter[Pair] = Counter()
+    bare: Counter[Pair] = Counter()
+    for ingest in index.of("ingest"):
+        system = ingest.system or ""
+        if system not in wanted or not chosen.holds(ingest):
+            continue
+        if system not in configs:
+            configs[system] = _config(index, plan, system, request, wanted[system])
+        config = configs[system]
+        if config is None:
+            continue
+        pair = Pair(ingest.benchmark or "", system)
+        kept_out = guard(index, plan, begun, pair, config.id, options.force)
+        for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
+            if (ingest.benchmark, ingest.task, query.id) not in chosen.queries:
+                continue
+            if kept_out:
+                alone[pair] += 1
+                bare[pair] += not any(c.query == query.id for c in index.children.get(ingest.id, ()))
+                continue
+            key = retrieval_key(ingest, query.id, config.id)
+            for ordinal in range(1, options.repeat + 1):
+                plan.owe(index, Work(key, ordinal, ingest, query.id, config.id, config))
+    for pair, count in alone.items():
+        config = configs[pair.system]
+        assert config is not None
+        others = begun[pair]
+        plan.notes.append(
+            explain_guard(index, "fetch configuration", config.id, config.settings, others, pair, count, bare[pair])
+        )
+        plan.left_alone += count
+        plan.must_ask = plan.must_ask or bare[pair] > 0
+    return plan
+
+
+def retrieval_key(ingest: Header, query: str, fetch: str) -> str:
+    """The name of the work of asking a query of a state."""
+    return work_key(
+        "retrieval",
+        benchmark=ingest.benchmark or "",
+        task=ingest.task or "",
+        query=query,
+        parent=ingest,
+        config=fetch,
+    )
+
+
+def _wanted(index: LedgerIndex, request: FetchRequest) -> dict[str, dict[str, Any] | None]:
+    """System ids to ask, each with the `[fetch]` table of a TOML file where one was named."""
+    if not request.systems:
+        return {h.system: None for h in index.of("ingest") if h.system}
+    wanted: dict[str, dict[str, Any] | None] = {}
+    for name in request.systems:
+        if systems.is_file(name):
+            spec = systems.load(name)
+            if spec.id not in index.configs:
+                raise UserError(
+                    f"{name}: its [state] is {spec.id}, which {index.ledger.path} doesn't hold; replay it first"
+                )
+            wanted[spec.id] = dict(spec.fetch)
+        else:
+            wanted.update(dict.fromkeys(index.resolve(name, "system")))
+    return wanted
+
+
+def _config(
+    index: LedgerIndex, plan: Plan, system: str, request: FetchRequest, table: dict[str, Any] | None
+) -> FetchConfig | None:
+    body = index.config(system)
+    kind = body.settings.get("system")
+    if kind == IMPORTED:
+        if request.systems:
+            plan.notes.append(f"{system}: imported results have no state to ask")
+        return None
+    plugin = systems.plugin(str(kind))
+    defaults = table if table is not None else body.provenance.get("fetch", {})
+    settings = systems.fetch_settings(plugin, defaults, k=request.k, order=request.order)
+    record = config_record("fetch", systems.fetch_name(settings), settings, {})
+    assert record.header.key is not None
+    plan.configs[record.header.key] = record
+    return FetchConfig(record.header.key, settings)
+
+
+class _Fetch:
+    """One run of the stage: the system that is open."""
+
+    def __init__(self, options: Options, ledger: Ledger) -> None:
+        self.options = options
+        self.ledger = ledger
+        self._system: tuple[str, System] | None = None
+        self._namespaces: dict[str, str] = {}
+
+    def check(self, index: LedgerIndex, plan: Plan) -> None:
+        """Every state that will be asked must be on this machine. Raises UserError with the two ways out."""
+        missing: Counter[str] = Counter()
+        for work in plan.work:
+            ingest = work.parent
+            if ingest.id in self._namespaces:
+                continue
+            namespace = self.ledger.body(ingest, IngestBody).namespace
+            assert namespace is not None
+            self._namespaces[ingest.id] = namespace
+            if not self._open(index, ingest.system or "").exists(namespace):
+                missing[ingest.system or ""] += 1
+        for system, count in missing.items():
+            raise UserError(
+                f"{count} states of {system} aren't in {stores_folder(self.options.trials)}: fetch on the machine that "
+                f"replayed them, or `memtrials void --kind ingest --system {system} --reason …` and replay again"
+            )
+
+    def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
+        """Ask one query of one state."""
+
+        async def ask(work: Work) -> Sequence[Record]:
+            return [self._ask(index, work)]
+
+        return ask
+
+    def _ask(self, index: LedgerIndex, work: Work) -> Record:
+        ingest = work.parent
+        task = index.task(ingest.benchmark or "", ingest.task or "")
+        assert work.query is not None
+        query = task.query(work.query)
+        system = self._open(index, ingest.system or "")
+        meter = system.meter
+        hits, misses, first_cost = meter.cache_hits, meter.cache_misses, meter.first_cost_seconds
+        namespace = self._namespaces[ingest.id]
+        config: FetchConfig = work.spec
+        began = time.perf_counter()
+        found: Retrieved
+        if isinstance(system, GoldDoor):
+            found = system.query_with_gold(namespace, query.text, query.date, config.settings, task.gold_of(query.id))
+        else:
+            found = system.query(namespace, query.text, query.date, config.settings)
+        seconds = time.perf_counter() - began
+        context = clean_text(found.context)
+        body = RetrievalBody(
+            question=query.text,
+            date=query.date,
+            context=context,
+            items=found.items,
+            raw=found.raw,
+            effort=Effort(
+                seconds=seconds,
+                charged_seconds=seconds + meter.first_cost_seconds - first_cost,
+                cache_hits=meter.cache_hits - hits,
+                cache_misses=meter.cache_misses - misses,
+            ),
+        )
+        header = derived(
+            work, "retrieval", index, fetch=config.id, query=query.id, type=query.type, content=text_sha256(context)
+        )
+        return Record(header, body)
+
+    def _open(self, index: LedgerIndex, system: str) -> System:
+        if self._system is None or self._system[0] != system:
+            self._close()
+            folder = stores_folder(self.options.trials) / system
+            surroundings = Surroundings(folder, cache_folder(self.options.settings))
+            self._system = (system, systems.reopen(index.config(system).settings, surroundings))
+        return self._system[1]
+
+    def _close(self) -> None:
+        if self._system is not None:
+            self._system[1].close()
+            self._system = None
+
+    async def finish(self) -> None:
+        """Close the open system."""
+        self._close()

@@ -1,0 +1,513 @@
+"""metrics: fold the ledger into numbers. It appends nothing.
+
+A number is over one cell: one benchmark, system, fetch configuration, reader and judge. Nothing else may share it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from memtrials import benchmarks
+from memtrials.benchmarks.base import Benchmark, Metric
+from memtrials.errors import unknown
+from memtrials.index import LedgerIndex
+from memtrials.ledger import Ledger
+from memtrials.metrics import accuracy
+from memtrials.metrics.statistics import general_interval, nested_mean, percentile
+from memtrials.records import AnswerBody, FailureBody, Header, RetrievalBody, VerdictBody
+from memtrials.selection import Chosen, choose
+from memtrials.stages.common import Options
+
+By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
+SPLITS: dict[str, Callable[[Header, str | None], str]] = {
+    "type": lambda trial, type_: type_ or "none",
+    "domain": lambda trial, type_: type_ or "none",
+    "repeat": lambda trial, type_: str(trial.repeat),
+}
+
+
+@dataclass(frozen=True)
+class MetricsRequest:
+    """How to fold. reader and judge: names or ids to keep (None: all)."""
+
+    by: By | None = None
+    reader: str | None = None
+    judge: str | None = None
+    metrics: tuple[str, ...] = ()
+
+
+class Cell(NamedTuple):
+    """What one number is about. reader and judge are None where the number depends on none."""
+
+    benchmark: str
+    system: str
+    fetch: str
+    reader: str | None = None
+    judge: str | None = None
+
+
+@dataclass(frozen=True)
+class Number:
+    """One published number with what must go with it. unit: `share`, `tokens`, `seconds` or `rank`.
+
+    value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
+    nor a judge had a part in it.
+    """
+
+    cell: Cell
+    metric: str
+    unit: str
+    value: float | None
+    n: int
+    of: int
+    group: str | None = None
+    class_: str | None = None
+    reason: str | None = None
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    interval: tuple[float, float] | None = None
+    clusters: int | None = None
+    deff: float | None = None
+    status: str | None = None
+    missing: Mapping[str, int] = field(default_factory=dict)
+    subset: bool = False
+    loaded: bool = False
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Where a cell's tasks failed: counts by class that sum to n; slips: direct reader slips; gap: mean D - mean T."""
+
+    cell: Cell
+    ordinal: int
+    by_rule: bool
+    n: int
+    counts: Mapping[str, int]
+    slips: int | None
+    gap: float | None
+    gap_n: int
+    gap_interval: tuple[float, float] | None
+
+
+@dataclass
+class Report:
+    """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches."""
+
+    numbers: list[Number]
+    attributions: list[Attribution]
+    notes: list[str]
+    names: dict[str, str]
+    fetches: dict[str, dict[str, Any]]
+    controls: frozenset[str]
+
+
+def run(request: MetricsRequest, options: Options) -> Report:
+    """Fold the ledger. Raises UserError for unknown names."""
+    with Ledger.open(options.trials) as ledger:
+        return fold(LedgerIndex(ledger), request, options)
+
+
+def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Report:
+    """The numbers of everything selected."""
+    chosen = choose(index, options.selection, "unit")
+    known = {m.name for name in chosen.benchmarks for m in benchmarks.find(name).metrics}
+    for metric in request.metrics:
+        if metric not in known:
+            raise unknown("metric", metric, known)
+    folding = _Folding(index, request, chosen, subset=options.selection.is_part)
+    numbers: list[Number] = []
+    attributions: list[Attribution] = []
+    notes: list[str] = []
+    for name in chosen.benchmarks:
+        benchmark = benchmarks.find(name)
+        numbers += folding.verdicts(benchmark, name)
+        numbers += folding.measures(benchmark, name)
+        if benchmark.attribute is not None:
+            attributions += folding.attributions(benchmark, name)
+        notes += _notes(index, benchmark, name)
+    configs = {c for n in numbers for c in n.cell[1:] if c}
+    return Report(
+        numbers,
+        attributions,
+        notes,
+        {c: index.config(c).name for c in configs},
+        {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
+        frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
+    )
+
+
+def _notes(index: LedgerIndex, benchmark: Benchmark, name: str) -> list[str]:
+    notes = [benchmark.condition] if benchmark.condition else []
+    tasks = sum(b == name for b, _ in index.tasks)
+    first = next(iter(t for b, t in index.tasks if b == name))
+    release = index.task(name, first).release
+    known = "" if release.known else ", not a known release"
+    return [f"{name}: {tasks} tasks, data {release.sha256[:12]}{known}", *notes]
+
+
+class _Folding:
+    """One fold: the selected records and what all numbers need of them."""
+
+    def __init__(self, index: LedgerIndex, request: MetricsRequest, chosen: Chosen, *, subset: bool) -> None:
+        self.index = index
+        self.request = request
+        self.chosen = chosen
+        self.subset = subset
+        self.readers = set(index.resolve(request.reader, "reader")) if request.reader not in (None, "all") else None
+        self.judges = set(index.resolve(request.judge, "judge")) if request.judge else None
+        self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
+        self._tokens: dict[str, int] = {}
+        self._all_questions: dict[str, dict[tuple[str, str], tuple[str, str | None]]] = {}
+
+    # --- questions ---
+
+    def questions(self, name: str, query: str | None) -> dict[tuple[str, str], tuple[str, str | None]]:
+        """Every selected question (task, query) of a benchmark, with its cluster and type."""
+        found = {}
+        for benchmark, task in self.index.tasks:
+            if benchmark != name:
+                continue
+            for q in self.index.task(benchmark, task).queries:
+                if query in (None, q.id) and (benchmark, task, q.id) in self.chosen.queries:
+                    found[task, q.id] = (q.cluster, q.type)
+        return found
+
+    def lineage(self, header: Header) -> list[Header]:
+        """A record's ancestors from the ingest down to itself."""
+        chain = [header]
+        while chain[0].kind not in ("ingest", "task"):
+            chain.insert(0, self.index.parent(chain[0]))
+        return chain
+
+    def cause(self, cell: Cell, metric: str | None, task: str, query: str) -> str | None:
+        """Why a question of a cell has no result: the cause of the latest failure on its way."""
+        place: dict[str, str | None] = {
+            "benchmark": cell.benchmark,
+            "task": task,
+            "query": query,
+            "system": cell.system,
+            "fetch": cell.fetch,
+        }
+        place |= {"reader": cell.reader, "judge": cell.judge, "metric": metric}
+        for header in reversed(self.failures):
+            if all(getattr(header, name) in (None, value) for name, value in place.items() if value is not None):
+                return self.index.ledger.body(header, FailureBody).cause
+        return None
+
+    # --- verdicts ---
+
+    def verdicts(self, benchmark: Benchmark, name: str) -> list[Number]:
+        """The numbers that judges decide, and a null with its reason for every one that isn't there."""
+        numbers: list[Number] = []
+        trials = self._cells("retrieval", name)
+        for metric in benchmark.metrics:
+            if self.request.metrics and metric.name not in self.request.metrics:
+                continue
+            cells: dict[Cell, list[Header]] = defaultdict(list)
+            for verdict in self.index.of("verdict"):
+                if verdict.benchmark == name and verdict.metric == metric.name and self._kept(verdict):
+                    reader = verdict.reader if metric.reads == "answer" else None
+                    cells[Cell(name, verdict.system or "", verdict.fetch or "", reader, verdict.judge)].append(verdict)
+            for failure in self.failures:
+                if failure.stage == "judge" and failure.benchmark == name and failure.metric == metric.name:
+                    reader = failure.reader if metric.reads == "answer" else None
+                    if self._kept(failure):
+                        cells[Cell(name, failure.system or "", failure.fetch or "", reader, failure.judge)] += []
+            for cell, verdicts in cells.items():
+                numbers += self._shares(benchmark, metric, cell, verdicts)
+            judged = {(cell.system, cell.fetch) for cell in cells}
+            numbers += [
+                Number(
+                    cell,
+                    metric.name,
+                    "share",
+                    None,
+                    0,
+                    len(self.questions(name, metric.query)),
+                    reason=self._why_not(metric, cell),
+                    subset=self.subset,
+                )
+                for cell in trials
+                if (cell.system, cell.fetch) not in judged
+            ]
+        return numbers
+
+    def _cells(self, kind: Literal["retrieval", "answer"], name: str) -> dict[Cell, list[Header]]:
+        cells: dict[Cell, list[Header]] = defaultdict(list)
+        for header in self.index.of(kind):
+            if header.benchmark == name and self._kept(header):
+                cells[Cell(name, header.system or "", header.fetch or "", header.reader)].append(header)
+        return cells
+
+    def _kept(self, header: Header) -> bool:
+        if not self.chosen.holds(header):
+            return False
+        if self.judges is not None and header.judge is not None and header.judge not in self.judges:
+            return False
+        return self.readers is None or header.reader is None or header.reader in self.readers
+
+    def _why_not(self, metric: Metric, cell: Cell) -> str:
+        if metric.reads == "answer" and self._nothing_answered(cell):
+            return "no answer: every one that was tried failed"
+        if metric.rule is None:
+            return "needs a model judge"
+        if metric.verbatim and "verbatim" not in self.index.config(cell.system).provenance.get("capabilities", ()):
+            return "the system doesn't return turns unchanged"
+        return "not judged yet"
+
+    def _nothing_answered(self, cell: Cell) -> bool:
+        place = (cell.benchmark, cell.system, cell.fetch)
+        tried = any((h.benchmark, h.system, h.fetch) == place for h in self.failures if h.stage == "answer")
+        return tried and not any((h.benchmark, h.system, h.fetch) == place for h in self.index.of("answer"))
+
+    def _shares(self, benchmark: Benchmark, metric: Metric, cell: Cell, verdicts: Iterable[Header]) -> list[Number]:
+        questions = self.questions(cell.benchmark, metric.query)
+        groups: dict[str | None, dict[str, list[tuple[tuple[str, ...], float]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for verdict in verdicts:
+            chain = self.lineage(verdict)
+            task, query = verdict.task or "", verdict.query or ""
+            group = self._group(chain, questions[task, query][1])
+            score = self.index.ledger.body(verdict, VerdictBody).score
+            groups[group][f"{task}/{query}"].append((tuple(h.id for h in chain), score))
+        if not groups:
+            groups[None] = {}
+        numbers = []
+        for group, paths in sorted(groups.items(), key=lambda pair: pair[0] or ""):
+            scope = {
+                q: ct for q, ct in questions.items() if self.request.by not in ("type", "domain") or ct[1] == group
+            }
+            clusters = {f"{task}/{query}": cluster for (task, query), (cluster, _) in scope.items()}
+            causes = {
+                f"{task}/{query}": self.cause(cell, metric.name, task, query)
+                for task, query in scope
+                if f"{task}/{query}" not in paths
+            }
+            found = accuracy.share({q: nested_mean(p) for q, p in paths.items()}, clusters, causes)
+            assert found is not None
+            between = found.interval
+            numbers.append(
+                Number(
+                    cell,
+                    metric.name,
+                    "share",
+                    found.headline,
+                    found.n,
+                    found.of,
+                    group=group,
+                    class_=self._class(benchmark, metric, cell, complete=found.n == found.of and group is None),
+                    score=found.score,
+                    low=found.low,
+                    high=found.high,
+                    interval=(between.low, between.high) if between else None,
+                    clusters=between.clusters if between else None,
+                    deff=between.deff if between else None,
+                    status=found.status,
+                    missing=found.missing,
+                    subset=self.subset,
+                )
+            )
+        return numbers
+
+    def _group(self, chain: list[Header], type_: str | None) -> str | None:
+        split = SPLITS.get(self.request.by or "")
+        if split is None:
+            return None
+        trial = next(h for h in chain if h.kind == "retrieval")
+        return split(trial, type_)
+
+    def _class(self, benchmark: Benchmark, metric: Metric, cell: Cell, *, complete: bool) -> str:
+        """P, M, D or R: the lowest class of the reader and judge that the number depends on (MEASURING §1)."""
+        roles = [c for c in (cell.reader, cell.judge) if c is not None]
+        bodies = [self.index.config(c) for c in roles]
+        if any(body.settings.get("model") == "offline" for body in bodies):
+            return "R"
+        tasks = [t for b, t in self.index.tasks if b == cell.benchmark]
+        released = self.index.task(cell.benchmark, tasks[0]).release.known and cell.benchmark.endswith("@released")
+        whole = complete and not self.subset and len(tasks) == benchmark.published_tasks
+        published = all(body.provenance.get("published") for body in bodies)
+        return "P" if released and whole and published and not metric.diagnostic else "M"
+
+    # --- measures ---
+
+    def measures(self, benchmark: Benchmark, name: str) -> list[Number]:
+        """Numbers that need no judge: hits and ranks, context tokens, latency."""
+        if self.request.metrics:
+            return []
+        numbers = []
+        for cell, trials in self._cells("retrieval", name).items():
+            grouped: dict[str | None, list[tuple[Header, RetrievalBody]]] = defaultdict(list)
+            for trial in trials:
+                query_type = self.questions_of_cell(name)[trial.task or "", trial.query or ""][1]
+                body = self.index.ledger.body(trial, RetrievalBody)
+                grouped[self._group([trial], query_type)].append((trial, body))
+            for group, some in sorted(grouped.items(), key=lambda pair: pair[0] or ""):
+                numbers += self._of_trials(benchmark, cell, group, some)
+        for cell, answers in self._cells("answer", name).items():
+            calls = [self.index.ledger.body(a, AnswerBody).call for a in answers]
+            seconds = [c.seconds for c in calls if c and c.seconds is not None and c.attempts == 1]
+            loaded = any(c.workers > 1 for c in calls if c)
+            numbers += _latency(cell, None, "answer", seconds, len(answers), loaded)
+        return numbers
+
+    def questions_of_cell(self, name: str) -> dict[tuple[str, str], tuple[str, str | None]]:
+        """Every selected question of a benchmark, looked up once."""
+        if name not in self._all_questions:
+            self._all_questions[name] = self.questions(name, None)
+        return self._all_questions[name]
+
+    def _of_trials(
+        self, benchmark: Benchmark, cell: Cell, group: str | None, trials: list[tuple[Header, RetrievalBody]]
+    ) -> list[Number]:
+        numbers = []
+        questions = self.questions_of_cell(cell.benchmark)
+        for measure in benchmark.measures:
+            values: dict[tuple[str, str], list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+            asked = {(t.task or "", t.query or "") for t, _ in trials if measure.query in (None, t.query)}
+            for trial, body in trials:
+                place = (trial.task or "", trial.query or "")
+                if place in asked:
+                    task = self.index.task(cell.benchmark, place[0])
+                    value = measure.value(body.items, task.gold_of(place[1]))
+                    if value is not None:
+                        values[place].append((tuple(h.id for h in self.lineage(trial)), value))
+            means = {place: nested_mean(paths) for place, paths in values.items()}
+            numbers.append(self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked)))
+        tokens: dict[tuple[str, str], list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        for trial, body in trials:
+            path = tuple(h.id for h in self.lineage(trial))
+            tokens[trial.task or "", trial.query or ""].append((path, float(self._context_tokens(trial, body))))
+        means = {place: nested_mean(paths) for place, paths in tokens.items()}
+        numbers.append(self._summary("context-tokens", "tokens", cell, group, means, questions, len(means)))
+        efforts = [body.effort for _, body in trials if body.effort is not None]
+        loaded = any(effort.workers > 1 for effort in efforts)
+        return numbers + _latency(cell, group, "retrieval", [e.seconds for e in efforts], len(trials), loaded)
+
+    def _context_tokens(self, trial: Header, body: RetrievalBody) -> int:
+        from memtrials.tokens import count_tokens
+
+        assert trial.content is not None
+        if trial.content not in self._tokens:
+            self._tokens[trial.content] = count_tokens(body.context)
+        return self._tokens[trial.content]
+
+    def _summary(
+        self,
+        name: str,
+        summary: str,
+        cell: Cell,
+        group: str | None,
+        means: Mapping[tuple[str, str], float],
+        questions: Mapping[tuple[str, str], tuple[str, str | None]],
+        of: int,
+    ) -> Number:
+        if not means:
+            reason = "not retrieved by any" if summary == "median" else "the system gives no evidence ids"
+            unit = {"share": "share", "median": "rank"}.get(summary, summary)
+            return Number(cell, name, unit, None, 0, of, group=group, reason=reason, subset=self.subset)
+        values = list(means.values())
+        if summary == "median":
+            middle = percentile(values, 50)
+            return Number(cell, name, "rank", middle, len(values), of, group=group, subset=self.subset)
+        clusters = [questions[place][0] for place in means]
+        if summary == "share":
+            by_name = {f"{t}/{q}": v for (t, q), v in means.items()}
+            between = accuracy.interval(by_name, {f"{t}/{q}": questions[t, q][0] for t, q in means})
+        else:
+            between = general_interval(values, clusters)
+        return Number(
+            cell,
+            name,
+            summary,
+            sum(values) / len(values),
+            len(values),
+            of,
+            group=group,
+            interval=(between.low, between.high) if between else None,
+            clusters=between.clusters if between else None,
+            deff=between.deff if between else None,
+            subset=self.subset,
+        )
+
+    # --- attribution ---
+
+    def attributions(self, benchmark: Benchmark, name: str) -> list[Attribution]:
+        """Waterfalls of each cell with verdicts, over pairs of trials with ordinal 1 (`--by repeat`: each ordinal)."""
+        assert benchmark.attribute is not None
+        on_trials: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        on_answers: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        for verdict in self.index.of("verdict"):
+            if verdict.benchmark != name or not self._kept(verdict):
+                continue
+            chain = self.lineage(verdict)
+            trial = next(h for h in chain if h.kind == "retrieval")
+            if any((h.repeat or 1) != 1 for h in chain if h is not trial):
+                continue
+            cell = Cell(name, verdict.system or "", verdict.fetch or "", verdict.reader, verdict.judge)
+            score = self.index.ledger.body(verdict, VerdictBody).score
+            place = (trial.repeat or 1, verdict.task or "")
+            (on_answers if verdict.reader else on_trials)[cell][place][verdict.metric or ""] = score
+        found = []
+        for cell in [*on_answers, *(c for c in on_trials if self._is_rule(c))]:
+            context = on_trials.get(cell._replace(reader=None), {})
+            facts = {
+                p: {**context.get(p, {}), **on_answers.get(cell, {}).get(p, {})}
+                for p in {*context, *on_answers.get(cell, {})}
+            }
+            ordinals = sorted({ordinal for ordinal, _ in facts}) if self.request.by == "repeat" else [1]
+            found += [
+                self._attribution(benchmark, cell, o, {t: f for (n, t), f in facts.items() if n == o}) for o in ordinals
+            ]
+        return found
+
+    def _is_rule(self, cell: Cell) -> bool:
+        return cell.judge is not None and self.index.config(cell.judge).settings.get("model") == "offline"
+
+    def _attribution(
+        self, benchmark: Benchmark, cell: Cell, ordinal: int, facts: Mapping[str, Mapping[str, float]]
+    ) -> Attribution:
+        assert benchmark.attribute is not None
+        by_rule = self._is_rule(cell)
+        tasks = {task: cluster for (task, _), (cluster, _) in self.questions_of_cell(cell.benchmark).items()}
+        counts = Counter(benchmark.attribute(facts.get(task, {}), by_rule=by_rule) for task in tasks)
+        direct, target = ("direct-verbatim", "target-verbatim") if by_rule else ("direct-recall", "target-recall")
+        both = [
+            t for t in tasks if facts.get(t, {}).get(direct) is not None and facts.get(t, {}).get(target) is not None
+        ]
+        gaps = [facts[t][direct] - facts[t][target] for t in both]
+        between = general_interval(gaps, [tasks[t] for t in both]) if len({tasks[t] for t in both}) > 1 else None
+        slips = sum(f.get("naive") == 0 and f.get("direct-recall") == 1 for f in facts.values())
+        return Attribution(
+            cell,
+            ordinal,
+            by_rule,
+            len(tasks),
+            dict(counts),
+            None if by_rule else slips,
+            sum(gaps) / len(gaps) if gaps else None,
+            len(gaps),
+            (between.low, between.high) if between else None,
+        )
+
+
+def _latency(cell: Cell, group: str | None, what: str, seconds: list[float], of: int, loaded: bool) -> list[Number]:
+    """Median and 95th percentile of single successful attempts; null where nothing was timed."""
+    return [
+        Number(
+            cell,
+            f"{what}-seconds-p{q}",
+            "seconds",
+            percentile(seconds, q),
+            len(seconds),
+            of,
+            group=group,
+            reason=None if seconds else "not timed",
+            loaded=loaded,
+        )
+        for q in (50, 95)
+    ]

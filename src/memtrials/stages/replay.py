@@ -1,0 +1,261 @@
+"""replay: feed each task's timeline, session by session, through a system's normal write path, and freeze the state."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memtrials import benchmarks, locks, systems
+from memtrials.benchmarks.base import Session
+from memtrials.errors import UserError
+from memtrials.index import LedgerIndex
+from memtrials.ledger import Ledger
+from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
+from memtrials.report.manifest import write_manifests
+from memtrials.selection import Chosen, choose
+from memtrials.settings import cache_folder
+from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, run_plan
+from memtrials.systems import SystemSpec
+from memtrials.systems.base import Surroundings, System
+from memtrials.systems.store import remove_parts
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """Which systems to feed; data: where the release is, if it moved since build."""
+
+    systems: Sequence[str]
+    data: Path | None = None
+
+
+def run(request: ReplayRequest, options: Options) -> Outcome:
+    """Make the states that are missing. Raises UserError for unknown systems or data that isn't what was built."""
+    specs = [systems.load(name) for name in dict.fromkeys(request.systems)]
+    ledger = Ledger.open(options.trials)
+    try:
+        replay = _Replay(specs, request, options, ledger)
+        return run_plan(
+            "replay",
+            options,
+            ledger,
+            lambda index: pending(index, specs, options.repeat, choose(index, options.selection, "task")),
+            replay.perform,
+            role="system",
+            check=replay.check,
+            finish=replay.finish,
+            forecast=replay.forecast,
+        )
+    finally:
+        ledger.close()
+
+
+def pending(index: LedgerIndex, specs: Sequence[SystemSpec], repeat: int, chosen: Chosen) -> Plan:
+    """States still owed, system by system, one for each missing ordinal of each selected task."""
+    plan = Plan()
+    for spec in specs:
+        plan.configs[spec.id] = config_record("system", spec.name, spec.state, provenance(spec))
+        for task in index.of("task"):
+            if (task.benchmark, task.task) not in chosen.tasks:
+                continue
+            key = ingest_key(task, spec.id)
+            for ordinal in range(1, repeat + 1):
+                plan.owe(index, Work(key, ordinal, task, None, spec.id, spec))
+    return plan
+
+
+def ingest_key(task: Header, system: str) -> str:
+    """The name of the work of feeding a task to a system."""
+    return work_key("ingest", benchmark=task.benchmark or "", task=task.task or "", parent=task, config=system)
+
+
+def provenance(spec: SystemSpec) -> dict[str, Any]:
+    """What is recorded with a system beside what shapes its state."""
+    kind = spec.plugin
+    return {
+        "fetch": dict(spec.fetch),
+        "capabilities": sorted(kind.capabilities),
+        "control": kind.control,
+        "opens_gold": kind.opens_gold,
+    }
+
+
+def stores_folder(ledger: Path) -> Path:
+    """Where the states of a ledger's embedded systems are."""
+    return ledger.with_suffix(".stores")
+
+
+def shared_prefix(timelines: Sequence[Sequence[str]]) -> int:
+    """How many sessions all these timelines (as session digests) begin with; 0 for fewer than two."""
+    if len(timelines) < 2:
+        return 0
+    count = 0
+    for together in zip(*timelines, strict=False):
+        if len(set(together)) > 1:
+            break
+        count += 1
+    return count
+
+
+@dataclass
+class _Prefix:
+    """A shared beginning, fed once: an unfrozen state, how many sessions it has, and what it cost alone."""
+
+    namespace: str
+    sessions: int
+    seconds: float
+
+
+class _Replay:
+    """One run of the stage: the timelines of its tasks and the one system that is open."""
+
+    def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options, ledger: Ledger) -> None:
+        self.specs = {spec.id: spec for spec in specs}
+        self.request = request
+        self.options = options
+        self.ledger = ledger
+        self._system: tuple[str, System] | None = None
+        self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
+        self._prefix_lengths: dict[str, int] = {}
+
+    # --- before anything is written ---
+
+    def check(self, index: LedgerIndex, plan: Plan) -> None:
+        """Read every timeline and compare it with what build recorded. Raises UserError."""
+        by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
+        for work in plan.work:
+            name, task = work.parent.benchmark or "", work.parent.task or ""
+            by_benchmark[name][task] = index.task(name, task)
+        seen: dict[int, tuple[Session, str]] = {}
+        for name, tasks in by_benchmark.items():
+            self._prefix_lengths[name] = shared_prefix([body.sessions for body in tasks.values()])
+            for task, body in tasks.items():
+                for number, session in enumerate(self.sessions(name, task, body)):
+                    if id(session) not in seen:
+                        seen[id(session)] = (session, session.digest())
+                    if number >= len(body.sessions) or seen[id(session)][1] != body.sessions[number]:
+                        raise UserError(
+                            f"{self.data(body)}: session {number} of task {task} isn't what {name} was built from; "
+                            "give the same data with --data"
+                        )
+
+    def data(self, body: TaskBody) -> Path:
+        """Where the release is now."""
+        return self.request.data or Path(body.data)
+
+    def sessions(self, benchmark: str, task: str, body: TaskBody) -> list[Session]:
+        """The timeline of a task."""
+        return benchmarks.find(benchmark).sessions(self.data(body), benchmark, task, body)
+
+    def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
+        """What a dry run says: states and sessions that would be fed."""
+        sessions = sum(len(index.task(w.parent.benchmark or "", w.parent.task or "").sessions) for w in plan.work)
+        return {"states": len(plan.work), "sessions": sessions}
+
+    # --- the work ---
+
+    def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
+        """Feed one task to one system."""
+
+        async def feed(work: Work) -> Sequence[Record]:
+            body = index.task(work.parent.benchmark or "", work.parent.task or "")
+            return [self._feed(index, work, body)]
+
+        return feed
+
+    def _feed(self, index: LedgerIndex, work: Work, body: TaskBody) -> Record:
+        spec: SystemSpec = work.spec
+        system = self._open(spec)
+        benchmark, task = work.parent.benchmark or "", work.parent.task or ""
+        timeline = self.sessions(benchmark, task, body)
+        prefix = self._prefix(spec, system, benchmark, timeline)
+        namespace, user = secrets.token_hex(8), secrets.token_hex(8)
+        meter = system.meter
+        hits, misses, first_cost = meter.cache_hits, meter.cache_misses, meter.first_cost_seconds
+        began = time.perf_counter()
+        try:
+            if prefix:
+                system.fork(prefix.namespace, namespace)
+            else:
+                system.create(namespace, user)
+            for session in timeline[prefix.sessions if prefix else 0 :]:
+                system.add(namespace, session)
+            system.freeze(namespace)
+        except BaseException:
+            system.discard(namespace)
+            raise
+        seconds = time.perf_counter() - began
+        shared = prefix.seconds if prefix else 0.0
+        ingest = IngestBody(
+            namespace=namespace,
+            user=user,
+            system_version=spec.plugin.version,
+            capabilities=tuple(sorted(system.capabilities)),
+            sessions=len(timeline),
+            turns=body.turns,
+            forked_at=prefix.sessions if prefix else None,
+            effort=Effort(
+                seconds=seconds,
+                charged_seconds=seconds + meter.first_cost_seconds - first_cost + shared,
+                prefix_seconds=shared,
+                cache_hits=meter.cache_hits - hits,
+                cache_misses=meter.cache_misses - misses,
+            ),
+        )
+        content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
+        return Record(derived(work, "ingest", index, system=spec.id, content=content), ingest)
+
+    def _prefix(self, spec: SystemSpec, system: System, benchmark: str, timeline: Sequence[Session]) -> _Prefix | None:
+        """The shared beginning of this benchmark's timelines in this system, fed on first use."""
+        length = self._prefix_lengths.get(benchmark, 0)
+        if not length or "fork" not in system.capabilities:
+            return None
+        place = (spec.id, benchmark)
+        if place not in self._prefixes:
+            namespace = secrets.token_hex(8)
+            first_cost, began = system.meter.first_cost_seconds, time.perf_counter()
+            system.create(namespace, secrets.token_hex(8))
+            for session in timeline[:length]:
+                system.add(namespace, session)
+            spent = time.perf_counter() - began + system.meter.first_cost_seconds - first_cost
+            self._prefixes[place] = _Prefix(namespace, length, spent)
+        return self._prefixes[place]
+
+    def _open(self, spec: SystemSpec) -> System:
+        if self._system is None or self._system[0] != spec.id:
+            self._close()
+            folder = stores_folder(self.options.trials) / spec.id
+            if folder.is_dir() and not self._others_build(spec.id):
+                remove_parts(folder)
+            surroundings = Surroundings(folder, cache_folder(self.options.settings))
+            self._system = (spec.id, spec.plugin.open(spec.state, surroundings))
+        return self._system[1]
+
+    def _others_build(self, system: str) -> bool:
+        """Whether another live process is building states of this system."""
+        building = [
+            holder
+            for holder in locks.holders(self.options.trials)
+            if any(claim.stage == "replay" and claim.system == system for claim in holder.claims)
+        ]
+        return len(building) > 1
+
+    def _close(self) -> None:
+        if self._system is None:
+            return
+        system_id, system = self._system
+        for (owner, _), prefix in self._prefixes.items():
+            if owner == system_id and prefix is not None:
+                system.discard(prefix.namespace)
+        self._prefixes = {place: p for place, p in self._prefixes.items() if place[0] != system_id}
+        system.close()
+        self._system = None
+
+    async def finish(self) -> None:
+        """Close what is open and rewrite the manifests from the ledger."""
+        self._close()
+        write_manifests(LedgerIndex(self.ledger), self.options.trials, list(self.specs))

@@ -1,0 +1,127 @@
+"""What a memory system is to the stages, and what it may be told: sessions, a query's text, a query's date.
+
+No method takes a benchmark's ids, types or gold; controls that need gold implement `GoldDoor` and are excepted by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from memtrials.benchmarks.base import Session
+from memtrials.records import Gold, Item
+
+Capability = Literal[
+    "fork",
+    "correct",
+    "forget",
+    "link",
+    "restart",
+    "evidence_ids",
+    "async_indexing",
+    "learns_on_read",
+    "verbatim",
+    "deterministic",
+    "event_time",
+    "multi_speaker",
+    "answers",
+]
+"""What a system can do. fork: copy a state. restart: a frozen state outlives the process. evidence_ids: items name
+their turns. verbatim: turns come back unchanged. deterministic: the same timeline gives the same answers to a query.
+event_time: session times are kept. multi_speaker: speakers' names are kept. answers: it answers by itself."""
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What a query brought back. context: exactly what a reader will see; items: best first, None without ids."""
+
+    context: str
+    items: tuple[Item, ...] | None = None
+    raw: str | None = None
+
+
+@dataclass
+class Meter:
+    """What a system has counted since it was opened. first_cost_seconds: what cache hits cost when they were made."""
+
+    cache_hits: int = 0
+    cache_misses: int = 0
+    first_cost_seconds: float = 0.0
+    chunks: int = 0
+
+
+class System(Protocol):
+    """A memory system, opened for one run.
+
+    embedded: its states are files of ours beside the ledger. Namespaces are opaque. A state is created, fed sessions
+    in order, frozen, then only queried. Errors of the system itself are raised as WorkFailedError.
+    """
+
+    capabilities: frozenset[Capability]
+    embedded: bool
+    meter: Meter
+
+    def create(self, namespace: str, user: str) -> None:
+        """Begin an empty state."""
+
+    def add(self, namespace: str, session: Session) -> None:
+        """Take in the next session through the normal write path."""
+
+    def fork(self, source: str, namespace: str) -> None:
+        """Begin a state as a copy of one that isn't frozen yet. Only with the capability `fork`."""
+
+    def freeze(self, namespace: str) -> None:
+        """Make the state durable; nothing is added afterwards."""
+
+    def discard(self, namespace: str) -> None:
+        """Remove a state, frozen or not."""
+
+    def exists(self, namespace: str) -> bool:
+        """Whether the frozen state is on this machine (or at its service)."""
+
+    def query(self, namespace: str, text: str, date: str | None, settings: Mapping[str, Any]) -> Retrieved:
+        """Ask the frozen state. Changes nothing in it."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+@runtime_checkable
+class GoldDoor(Protocol):
+    """A control that sees a query's gold when it is asked."""
+
+    def query_with_gold(
+        self, namespace: str, text: str, date: str | None, settings: Mapping[str, Any], gold: Gold
+    ) -> Retrieved:
+        """Ask the frozen state, knowing the evidence."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a system may keep things. stores: a folder of its own beside the ledger; cache: shared by everything."""
+
+    stores: Path
+    cache: Path
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A kind of system, found by name.
+
+    state: its `[state]` settings with their defaults; fetch: the `[fetch]` settings it heeds, with defaults. choices:
+    allowed values by setting. resolve adds what else shapes a state (versions of models); open makes the system of
+    resolved settings. control: stands apart in tables. opens_gold: comes through the gold door.
+    """
+
+    name: str
+    version: str
+    open: Callable[[Mapping[str, Any], Surroundings], System]
+    state: Mapping[str, Any] = field(default_factory=dict)
+    fetch: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    resolve: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda state: {}
+    capabilities: frozenset[Capability] = frozenset()
+    control: bool = False
+    opens_gold: bool = False

@@ -1,0 +1,197 @@
+"""The embedded memory systems: turns in one SQLite file per state, searched exactly by BM25, vectors or both."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memtrials.benchmarks.base import Session
+from memtrials.records import Item
+from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
+from memtrials.systems.embedding import MODELS, CachedEmbedder, embedder
+from memtrials.systems.ranking import Ranking, bm25, cosine, fuse, token_counts
+from memtrials.systems.rendering import RENDERING, render
+from memtrials.systems.store import Chunk, StoredTurn, Stores
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CAPABILITIES: frozenset[Capability] = frozenset(
+    ("fork", "restart", "evidence_ids", "verbatim", "deterministic", "event_time", "multi_speaker")
+)
+STATES_IN_MEMORY = 2
+
+
+def chunk_bounds(session: Session, chunk: str) -> list[tuple[int, int]]:
+    """First and last turn of each chunk. `turn`: each turn; `pair`: a user's turn with the assistant's after it."""
+    turns = session.turns
+    if chunk == "turn":
+        return [(n, n) for n in range(len(turns))]
+    bounds: list[tuple[int, int]] = []
+    for n, turn in enumerate(turns):
+        if bounds and turn.role == "assistant" and bounds[-1] == (n - 1, n - 1) and turns[n - 1].role == "user":
+            bounds[-1] = (n - 1, n)
+        else:
+            bounds.append((n, n))
+    return bounds
+
+
+@dataclass
+class Searchable:
+    """Chunks ready to be ranked; counts and vectors are made when the retriever first needs them."""
+
+    chunks: Sequence[Chunk]
+    counts: list[dict[str, int]] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    matrix: NDArray[Any] | None = None
+    positions: list[int] = field(default_factory=list)
+
+    def lexical(self, query: str) -> Ranking:
+        """The BM25 ranking."""
+        if len(self.counts) != len(self.chunks):
+            self.counts = [token_counts(chunk.text) for chunk in self.chunks]
+            self.lengths = [sum(counts.values()) for counts in self.counts]
+        return bm25(query, self.counts, self.lengths)
+
+    def dense(self, query: bytes | None) -> Ranking:
+        """The cosine ranking."""
+        import numpy as np
+
+        if self.matrix is None:
+            self.positions = [n for n, chunk in enumerate(self.chunks) if chunk.vector is not None]
+            joined = b"".join(chunk.vector for chunk in self.chunks if chunk.vector is not None)
+            self.matrix = np.frombuffer(joined, np.float32).reshape(len(self.positions), -1 if joined else 0)
+        vector = None if query is None else np.frombuffer(query, np.float32)
+        return cosine(vector, self.matrix, self.positions)
+
+
+class Embedded:
+    """An embedded system. retriever: `bm25`, `vector` or `hybrid`; chunk: `turn` or `pair`."""
+
+    capabilities = CAPABILITIES
+    embedded = True
+
+    def __init__(self, retriever: str, chunk: str, embeddings: CachedEmbedder | None, stores: Stores) -> None:
+        self.retriever = retriever
+        self.chunk = chunk
+        self.embeddings = embeddings
+        self.stores = stores
+        self.meter = embeddings.meter if embeddings else Meter()
+        self._states: OrderedDict[str, tuple[list[StoredTurn], Searchable]] = OrderedDict()
+
+    def create(self, namespace: str, user: str) -> None:
+        """Begin an empty state."""
+        self.stores.create(namespace)
+
+    def add(self, namespace: str, session: Session) -> None:
+        """Take in the next session, with a vector for each chunk where the retriever needs one."""
+        bounds = chunk_bounds(session, self.chunk)
+        vectors: list[bytes | None] = [None] * len(bounds)
+        if self.embeddings is not None:
+            texts = ["\n".join(t.content for t in session.turns[first : last + 1]) for first, last in bounds]
+            vectors = self.embeddings.vectors(texts, "document")
+        self.meter.chunks += len(bounds)
+        self.stores.add(namespace, session, [(*b, v) for b, v in zip(bounds, vectors, strict=True)])
+
+    def fork(self, source: str, namespace: str) -> None:
+        """Begin a state as a copy of one being built."""
+        self.stores.fork(source, namespace)
+
+    def freeze(self, namespace: str) -> None:
+        """Make the state durable."""
+        self.stores.freeze(namespace)
+
+    def discard(self, namespace: str) -> None:
+        """Remove a state."""
+        self._states.pop(namespace, None)
+        self.stores.discard(namespace)
+
+    def exists(self, namespace: str) -> bool:
+        """Whether the state is here."""
+        return self.stores.path(namespace).exists()
+
+    def query(self, namespace: str, text: str, date: str | None, settings: Mapping[str, Any]) -> Retrieved:
+        """The k best chunks. The date isn't used: nothing here decays."""
+        return self.retrieve(self.state(namespace)[1], text, settings)
+
+    def state(self, namespace: str) -> tuple[list[StoredTurn], Searchable]:
+        """A frozen state, read once for the queries that follow each other on it."""
+        if namespace not in self._states:
+            turns, chunks = self.stores.read(namespace)
+            self._states[namespace] = (turns, Searchable(chunks))
+            while len(self._states) > STATES_IN_MEMORY:
+                self._states.popitem(last=False)
+        return self._states[namespace]
+
+    def retrieve(self, state: Searchable, text: str, settings: Mapping[str, Any]) -> Retrieved:
+        """Rank the chunks for a text and render the first k."""
+        best = self._rank(state, text)[: settings["k"]]
+        items = tuple(
+            Item(
+                rank=rank,
+                text=state.chunks[n].text,
+                score=score,
+                turns=tuple(turn.id for turn in state.chunks[n].turns),
+                time=state.chunks[n].turns[0].time,
+            )
+            for rank, (n, score) in enumerate(best, 1)
+        )
+        shown = [n for n, _ in best] if settings["order"] == "rank" else sorted(n for n, _ in best)
+        return Retrieved("\n".join(render(state.chunks[n].turns) for n in shown), items)
+
+    def _rank(self, state: Searchable, text: str) -> Ranking:
+        if self.retriever == "bm25":
+            return state.lexical(text)
+        assert self.embeddings is not None
+        dense = state.dense(self.embeddings.vectors([text], "query")[0])
+        return dense if self.retriever == "vector" else fuse(state.lexical(text), dense)
+
+    def close(self) -> None:
+        """Release stores and cache."""
+        self._states.clear()
+        self.stores.close()
+        if self.embeddings is not None:
+            self.embeddings.close()
+
+
+def embedding_settings(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The embedding model and revision behind a state; nothing for BM25, which has no vectors."""
+    if state["retriever"] == "bm25":
+        return {"embedding": None}
+    model = embedder(state["embedding"])
+    return {"embedding_model": model.model, "embedding_revision": model.revision}
+
+
+def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embedded:
+    """The system of resolved settings."""
+    meter = Meter()
+    embeddings = None
+    if state["retriever"] != "bm25":
+        embeddings = CachedEmbedder(embedder(state["embedding"]), surroundings.cache, meter)
+    return Embedded(state["retriever"], state.get("chunk", "turn"), embeddings, Stores(surroundings.stores))
+
+
+RETRIEVERS = ("bm25", "vector", "hybrid")
+FETCH = {"k": 10, "order": "rank", "rendering": RENDERING}
+CHOICES = {
+    "retriever": RETRIEVERS,
+    "chunk": ("turn", "pair"),
+    "embedding": MODELS,
+    "order": ("rank", "time"),
+    "rendering": (RENDERING,),
+}
+
+PLUGINS = {
+    "embedded": Plugin(
+        name="embedded",
+        version="1",
+        open=open_embedded,
+        state={"retriever": "hybrid", "chunk": "turn", "embedding": MODELS[0]},
+        fetch=FETCH,
+        choices=CHOICES,
+        resolve=embedding_settings,
+        capabilities=CAPABILITIES,
+    )
+}

@@ -1,0 +1,167 @@
+"""One SQLite file per state: turns, and chunks of them with optional vectors.
+
+A store is built as `.part` (rollback journal, no syncs), synced, renamed, and then never written again; it is read with
+`immutable=1`. A `.part` that a killed run left is deleted by the next replay.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtrials.benchmarks.base import Session, turn_id
+from memtrials.errors import UserError, WorkFailedError
+
+SCHEMA = """
+CREATE TABLE turns (session INTEGER, turn INTEGER, role TEXT, speaker TEXT, time TEXT, content TEXT,
+                    PRIMARY KEY (session, turn));
+CREATE TABLE chunks (id INTEGER PRIMARY KEY, session INTEGER, first INTEGER, last INTEGER, vector BLOB);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn as it was taken in; id is its neutral turn id."""
+
+    id: str
+    role: str
+    speaker: str | None
+    time: str | None
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is retrieved as a whole: one turn or several. vector: float32 bytes, or None."""
+
+    turns: tuple[StoredTurn, ...]
+    vector: bytes | None
+
+    @property
+    def text(self) -> str:
+        """What is searched: the contents, without roles or times."""
+        return "\n".join(turn.content for turn in self.turns)
+
+
+class Stores:
+    """The states of one system, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: dict[str, sqlite3.Connection] = {}
+        self._sessions: dict[str, int] = {}
+
+    def path(self, namespace: str) -> Path:
+        """Where a frozen state is."""
+        return self.folder / f"{namespace}.sqlite"
+
+    def part(self, namespace: str) -> Path:
+        """Where a state is while it is built."""
+        return self.folder / f"{namespace}.part"
+
+    def create(self, namespace: str) -> None:
+        """Begin an empty store. Raises UserError when the folder can't be written."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.part(namespace), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+        except OSError as error:
+            raise UserError(f"{self.part(namespace)}: can't be created ({error.strerror})") from None
+        self._connect(namespace).executescript(SCHEMA)
+        self._sessions[namespace] = 0
+
+    def _connect(self, namespace: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.part(namespace), isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = OFF")
+        self._open[namespace] = connection
+        return connection
+
+    def add(self, namespace: str, session: Session, chunks: Sequence[tuple[int, int, bytes | None]]) -> None:
+        """Take in the next session. chunks: (first turn, last turn, vector), in order."""
+        position = self._sessions[namespace]
+        self._sessions[namespace] = position + 1
+        connection = self._open[namespace]
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?)",
+            [(position, n, t.role, t.speaker, t.time, t.content) for n, t in enumerate(session.turns)],
+        )
+        connection.executemany(
+            "INSERT INTO chunks (session, first, last, vector) VALUES (?, ?, ?, ?)",
+            [(position, first, last, vector) for first, last, vector in chunks],
+        )
+        connection.execute("COMMIT")
+
+    def fork(self, source: str, namespace: str) -> None:
+        """Begin a store as a copy of one being built: between transactions its file is whole."""
+        shutil.copyfile(self.part(source), self.part(namespace))
+        self._connect(namespace)
+        self._sessions[namespace] = self._sessions[source]
+
+    def freeze(self, namespace: str) -> None:
+        """Sync the store and give it its name."""
+        self._close(namespace)
+        part = self.part(namespace)
+        fd = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        part.rename(self.path(namespace))
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def discard(self, namespace: str) -> None:
+        """Remove a store, frozen or not."""
+        self._close(namespace)
+        for path in (self.part(namespace), self.path(namespace), Path(f"{self.part(namespace)}-journal")):
+            path.unlink(missing_ok=True)
+
+    def _close(self, namespace: str) -> None:
+        self._sessions.pop(namespace, None)
+        connection = self._open.pop(namespace, None)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close every open store; what isn't frozen stays behind as `.part`."""
+        for namespace in list(self._open):
+            self._close(namespace)
+
+    def read(self, namespace: str) -> tuple[list[StoredTurn], list[Chunk]]:
+        """The whole of a frozen store: turns and chunks, in order."""
+        path = self.path(namespace)
+        try:
+            connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+            try:
+                turns = connection.execute(
+                    "SELECT session, turn, role, speaker, time, content FROM turns ORDER BY session, turn"
+                ).fetchall()
+                chunks = connection.execute("SELECT session, first, last, vector FROM chunks ORDER BY id").fetchall()
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise WorkFailedError("system", "fatal", f"{path}: can't be read ({error})") from None
+        stored = {(s, n): StoredTurn(turn_id(s, n), *rest) for s, n, *rest in turns}
+        return list(stored.values()), [
+            Chunk(tuple(stored[s, n] for n in range(first, last + 1)), vector) for s, first, last, vector in chunks
+        ]
+
+
+def remove_parts(folder: Path) -> int:
+    """Delete what killed runs left half-built; how many. The caller knows that no other run builds there."""
+    count = 0
+    for part in folder.glob("*.part"):
+        with suppress(FileNotFoundError):
+            part.unlink()
+            count += 1
+        Path(f"{part}-journal").unlink(missing_ok=True)
+    return count
