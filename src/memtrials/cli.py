@@ -301,7 +301,7 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 
 
 @cli.command()
-@click.argument("benchmark")
+@click.argument("built", metavar="BENCHMARK")
 @click.argument("systems", nargs=-1, required=True)
 @click.option("--data", type=FILE, required=True, help="The folder of the release.")
 @click.option("--variant", help="What systems and readers are shown.")
@@ -316,12 +316,12 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 @forcing
 @selecting
 @working
-def run(benchmark: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> int:
+def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Run all stages in order. --repeat N asks each query N times; each trial is answered and judged once.
 
     The selection's --benchmark defaults to the one that is built.
     """
-    return _run(benchmark, systems, given, as_json, "trials.json")
+    return _run(built, systems, given, as_json, "trials.json")
 
 
 @cli.command()

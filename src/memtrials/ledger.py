@@ -41,7 +41,7 @@ from memtrials.records import BODY_MARK, SCHEMA, Body, Header, Record, decode_bo
 OPENING = b"[\n"
 CLOSING = b"\n]\n"
 SPACE = b" \t\r\n"
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 BATCH_PARTS = 1000  # a vectored write takes at most 1,024 pieces on Linux
 
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -325,24 +325,23 @@ def scan(fd: int, start: int, path: Path, take: Callable[[int, int, Header], Non
     state = _ScanState(path, take, start, first_line)
     if size < start:
         raise state.foreign("it is shorter than when it was last read")
-    buffer = bytearray()
-    at = position = start
-    while position < size and state.bracket is None:
-        block = os.pread(fd, min(BLOCK, size - position), position)
-        if not block:
+    buffer = bytearray(BLOCK)
+    at, filled = start, 0  # where the buffer begins in the file, and how much of it holds what was read
+    while at + filled < size and state.bracket is None:
+        if filled == len(buffer):
+            buffer.extend(bytes(len(buffer)))
+        with memoryview(buffer) as view, view[filled : size - at] as room:
+            count = os.preadv(fd, [room], at + filled)
+        if not count:
             break
-        position += len(block)
-        buffer += block
-        begin = 0
-        while (newline := buffer.find(b"\n", begin)) >= 0:
+        begin, fresh, filled = 0, filled, filled + count
+        while state.bracket is None and (newline := buffer.find(b"\n", max(begin, fresh), filled)) >= 0:
             state.whole_line(buffer, begin, newline, at)
             begin = newline + 1
-            if state.bracket is not None:
-                break
-        at += begin
-        del buffer[:begin]
+        buffer[: filled - begin] = buffer[begin:filled]
+        at, filled = at + begin, filled - begin
     if state.bracket is None:
-        state.last_fragment(bytes(buffer), at)
+        state.last_fragment(bytes(buffer[:filled]), at)
     if state.bracket is not None:
         clean = state.ends_with(os.pread(fd, min(size - state.bracket - 1, 1 << 16), state.bracket + 1))
     else:

@@ -144,7 +144,7 @@ def _object(text: bytes, path: Path, line: int | None, problems: _Problems) -> d
         problems.add(path, line, why)
         return None
     if not isinstance(value, dict):
-        problems.add(path, line, f"a {type(value).__name__} where an object is expected")
+        problems.add(path, line, f"{_json_type(value)} where an object is expected")
         return None
     return value
 
@@ -166,7 +166,7 @@ def _check_tasks(rows: list[tuple[int, dict[str, Any], int, int]], path: Path, p
         if "task_id" not in row:
             problems.add(path, line, "field task_id is missing")
         elif isinstance(task_id, bool) or not isinstance(task_id, int):
-            problems.add(path, line, f"task_id {json.dumps(task_id)} is a {_json_type(task_id)}, not an integer")
+            problems.add(path, line, f"task_id {json.dumps(task_id)} is {_json_type(task_id)}, not an integer")
         elif task_id in seen:
             problems.add(path, line, f"task_id {task_id} occurs twice (first in line {seen[task_id]})")
         else:
@@ -176,7 +176,7 @@ def _check_tasks(rows: list[tuple[int, dict[str, Any], int, int]], path: Path, p
             if field not in row:
                 problems.add(path, line, f"field {field} is missing")
             elif not isinstance(value, types):
-                problems.add(path, line, f"field {field} is a {_json_type(value)}")
+                problems.add(path, line, f"field {field} is {_json_type(value)}")
             elif (
                 isinstance(value, str) and type(None) not in types and not value.strip()
             ):  # what may be null may also be empty, as in the release
@@ -184,7 +184,14 @@ def _check_tasks(rows: list[tuple[int, dict[str, Any], int, int]], path: Path, p
 
 
 def _json_type(value: object) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+        dict: "an object",
+    }
     return names.get(type(value), "null")
 
 

@@ -33,10 +33,13 @@ DATA_FIELDS = ("context", "answer")
 
 
 def field_lines(fields: Sequence[str], values: Mapping[str, str], *, fenced: bool) -> str:
-    """`name: value` lines joined by line ends. fenced: put a model's or memory's own text between data marks."""
+    """`name: value` lines joined by line ends. fenced: put a model's or memory's own text between data marks, which
+    that text can't close."""
 
     def shown(name: str) -> str:
         value = values[name]
-        return f"<data>\n{value}\n</data>" if fenced and name in DATA_FIELDS else value
+        if not fenced or name not in DATA_FIELDS:
+            return value
+        return "<data>\n" + value.replace("</data>", "< /data>") + "\n</data>"
 
     return "\n".join(f"{name}: {shown(name)}" for name in fields)

@@ -8,16 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from memtrials.errors import Cause, WorkFailedError
 from memtrials.records import Call
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-    from openai.types.chat import ChatCompletion
 
 ATTEMPTS = 5
 MAX_SECONDS = 300.0
 TIMEOUT = 600.0
+PROVIDER = "https://api.openai.com/v1"
+"""Where a model is when no base URL is configured. Always given: the client takes an empty OPENAI_BASE_URL for one."""
 TRANSIENT_STATUS = frozenset((408, 409, 425, 429))
 ITEM_CODES = frozenset(
     (
@@ -49,6 +52,36 @@ class Reply:
     cut: bool
     call: Call
     raw: str
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(msgspec.Struct):
+    """What is read of a response; compatible servers vary in all the rest."""
+
+    choices: tuple[_Choice, ...]
+    model: str | None = None
+    usage: Any = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
 
 
 class _TransientError(Exception):
@@ -98,7 +131,7 @@ class ChatModel:
 
         began = time.perf_counter()
         try:
-            response = await self._connect().chat.completions.create(
+            response = await self._connect().chat.completions.with_raw_response.create(
                 model=self.endpoint.model,
                 messages=list(messages),  # type: ignore[arg-type]
                 **self.parameters,
@@ -108,16 +141,12 @@ class ChatModel:
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             raise _TransientError(f"{self._place()}: no answer ({type(cause).__name__})") from None
-        except openai.APIError as error:
-            raise _TransientError(f"{self._place()}: unusable answer ({error.message})") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise _TransientError(f"{self._place()}: the body isn't JSON") from None
-        return self._read(response, attempt, time.perf_counter() - began)
+        return self._read(response.content, response.request_id, attempt, time.perf_counter() - began)
 
     def _classify(self, error: Any, attempt: int) -> Exception:
         """What to do about an error status, decided by its code first."""
         status, code = error.status_code, error.code
-        said = f"{self._place()}: HTTP {status} {self._without_key(error.message)}"
+        said = f"{self._place()}: HTTP {status} {' '.join(self._without_key(error.message).split())}"
         if code in ITEM_CODES:
             return WorkFailedError(
                 self.cause, "content", said, attempts=attempt, raw=self._without_key(error.response.text)
@@ -130,26 +159,33 @@ class ChatModel:
             "service", "fatal", f"{said}; check the model, its base URL and its key", attempts=attempt
         )
 
-    def _read(self, response: ChatCompletion, attempt: int, seconds: float) -> Reply:
-        raw = response.model_dump_json(exclude_unset=True)
-        if not response.choices:
-            raise _TransientError(f"{self._place()}: a reply without choices")
-        choice, usage = response.choices[0], response.usage
-        prompt_details = usage.prompt_tokens_details if usage else None
-        completion_details = usage.completion_tokens_details if usage else None
+    def _read(self, body: bytes, request_id: str | None, attempt: int, seconds: float) -> Reply:
+        try:
+            raw = self._without_key(body.decode())
+            completion = msgspec.convert(json.loads(raw), _Completion)  # json, because it takes lone surrogates
+            choice = completion.choices[0]
+        except (ValueError, RecursionError, msgspec.ValidationError, IndexError) as error:
+            why = "no choices" if isinstance(error, IndexError) else f"{type(error).__name__}: {error}"
+            raise _TransientError(f"{self._place()}: the body isn't a chat completion ({why})") from None
+        try:
+            usage = msgspec.convert(completion.usage or {}, _Usage)
+        except msgspec.ValidationError:  # counts that can't be read are unknown; the text is as good
+            usage = _Usage()
         call = Call(
-            model_returned=response.model,
+            model_returned=completion.model,
             base_url=self.endpoint.base_url,
             sent=json.dumps({"model": self.endpoint.model, **self.parameters}, sort_keys=True),
             finish_reason=choice.finish_reason,
-            request_id=response._request_id,
+            request_id=request_id,
             attempts=attempt,
             seconds=seconds,
             workers=self.workers,
-            prompt_tokens=usage.prompt_tokens if usage else None,
-            cached_tokens=prompt_details.cached_tokens if prompt_details else None,
-            completion_tokens=usage.completion_tokens if usage else None,
-            reasoning_tokens=completion_details.reasoning_tokens if completion_details else None,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
+            completion_tokens=usage.completion_tokens,
+            reasoning_tokens=(
+                usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else None
+            ),
         )
         text = choice.message.content or ""
         if choice.finish_reason == "content_filter" or choice.message.refusal:
@@ -173,7 +209,10 @@ class ChatModel:
             from openai import AsyncOpenAI
 
             self._client = AsyncOpenAI(
-                api_key=self.endpoint.api_key, base_url=self.endpoint.base_url, max_retries=0, timeout=TIMEOUT
+                api_key=self.endpoint.api_key,
+                base_url=self.endpoint.base_url or PROVIDER,
+                max_retries=0,
+                timeout=TIMEOUT,
             )
         return self._client
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from memtrials.benchmarks.base import Benchmark, Prompts
 from memtrials.errors import UserError, WorkFailedError
@@ -13,7 +14,7 @@ from memtrials.judging.verdicts import PARSER_VERSION, UnreadableError, parse_sc
 from memtrials.llm import offline
 from memtrials.llm.engine import ChatModel, Endpoint
 from memtrials.records import AnswerBody, Call, VerdictBody, config_id
-from memtrials.settings import ModelRole, Settings
+from memtrials.settings import ModelRole, Settings, Value
 
 OFFLINE = "offline"
 RULES_VERSION = 1
@@ -54,15 +55,31 @@ def chosen_model(role: ModelRole, asked: str | None, settings: Settings) -> str:
 
 
 def endpoint(role: ModelRole, model: str, settings: Settings) -> Endpoint:
-    """Where that model is. Raises UserError when no key is configured."""
+    """Where that model is. Raises UserError when no key is configured, or key or base URL can't be used."""
     key = settings.api_key(role)
     if key is None:
         raise UserError(
             f"no key for {role} {model}: set {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY "
             "(any text for a server that asks for none)"
         )
+    if not (key.text.isascii() and key.text.isprintable()):
+        raise UserError(f"{key.source}: not a key, it holds characters that no HTTP header can carry; copy it again")
     base_url = settings.base_url(role)
-    return Endpoint(model, key.text, base_url.text if base_url else None)
+    return Endpoint(model, key.text, _checked(base_url) if base_url else None)
+
+
+def _checked(base_url: Value) -> str:
+    """The URL, which isn't repeated in the error where it may hold a password."""
+    try:
+        parts = urlsplit(base_url.text)
+        if parts.username or parts.password:
+            raise UserError(f"{base_url.source}: holds a user name or password; the key goes into its own variable")
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UserError(f"{base_url.source}: not a URL; write it like http://127.0.0.1:8000/v1")
+    return base_url.text
 
 
 def reader_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConfig:
@@ -101,8 +118,16 @@ def _provenance(benchmark: Benchmark, prompts: Prompts, published_model: bool) -
     }
 
 
+def reader_messages(prompt: str, question: str, date: str | None, context: str) -> list[Message]:
+    """The prompt with the context in it as system message; the question, with its date if it has one, as user's."""
+    return [
+        {"role": "system", "content": fill(prompt, {"context": context})},
+        {"role": "user", "content": f"(Asked on {date}.)\n{question}" if date else question},
+    ]
+
+
 class ModelReader:
-    """A reader behind an endpoint: the prompt with the context in it as system message, the question as user's."""
+    """A reader behind an endpoint."""
 
     def __init__(self, model: ChatModel, prompt: str) -> None:
         self.model = model
@@ -110,13 +135,7 @@ class ModelReader:
 
     async def answer(self, question: str, date: str | None, context: str) -> AnswerBody:
         """Ask the model. Raises WorkFailedError."""
-        asked = f"(Asked on {date}.)\n{question}" if date else question
-        reply = await self.model.complete(
-            [
-                {"role": "system", "content": fill(self.prompt, {"context": context})},
-                {"role": "user", "content": asked},
-            ]
-        )
+        reply = await self.model.complete(reader_messages(self.prompt, question, date, context))
         return AnswerBody(text=reply.text, cut=reply.cut, call=reply.call, raw=reply.raw)
 
 

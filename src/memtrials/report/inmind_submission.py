@@ -251,8 +251,8 @@ def _refuse_voided(index: LedgerIndex, benchmark: str, system: str) -> None:
         voided = [index.ledger.header(p) for p in header.parents if p in index.ledger]
         if any(h.benchmark == benchmark and h.system == system for h in voided):
             raise UserError(
-                f"results of {system} were voided after their verdict was known ({body.right} right, {body.wrong} wrong: "
-                f"{body.reason!r}); --allow-voided exports all the same"
+                f"results of {system} were voided after their verdict was known ({body.right} right, {body.wrong} "
+                f"wrong: {body.reason!r}); --allow-voided exports all the same"
             )
 
 

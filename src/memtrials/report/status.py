@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from memtrials.index import WORK_KINDS, LedgerIndex
@@ -43,19 +44,24 @@ def status_rows(index: LedgerIndex) -> list[dict[str, Any]]:
 def _places(index: LedgerIndex, benchmark: str) -> list[Place]:
     """Every reader with every judge of each system and fetch configuration."""
     seen: dict[Place, None] = {}
-    for kind in WORK_KINDS[2:] + ("failure",):
+    kinds: tuple[Kind, ...] = (*WORK_KINDS[2:], "failure")
+    for kind in kinds:
         for h in index.of(kind):
             if h.benchmark == benchmark and h.system:
                 seen.setdefault(Place(benchmark, h.system, h.fetch, h.reader, h.judge))
     found = []
     for system in dict.fromkeys(p.system for p in seen):
         here = [p for p in seen if p.system == system]
-        for fetch in dict.fromkeys(p.fetch for p in here if p.fetch) or [None]:
+        for fetch in _begun(p.fetch for p in here):
             there = [p for p in here if p.fetch == fetch]
-            readers = list(dict.fromkeys(p.reader for p in there if p.reader)) or [None]
-            judges = list(dict.fromkeys(p.judge for p in there if p.judge)) or [None]
+            readers, judges = _begun(p.reader for p in there), _begun(p.judge for p in there)
             found += [Place(benchmark, system, fetch, reader, judge) for reader in readers for judge in judges]
     return found
+
+
+def _begun(ids: Iterable[str | None]) -> list[str | None]:
+    """The distinct ids in order; only None where none has begun."""
+    return list(dict.fromkeys(i for i in ids if i is not None)) or [None]
 
 
 def _counts(index: LedgerIndex, place: Place, tasks: int) -> dict[str, Any]:

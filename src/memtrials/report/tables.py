@@ -78,15 +78,14 @@ def print_report(report: Report, console: Console) -> None:
         console.print("no results yet: replay, fetch, answer and judge come first")
     for (benchmark, condition), numbers in _tables(report).items():
         title = f"{benchmark}  {condition}".rstrip()
-        shares = [n for n in numbers if n.unit == "share" and (n.cell.judge or n.reason != "needs a model judge")]
-        judged = [n for n in shares if n.cell.judge or not n.metric.endswith("@k")]
-        judged = [n for n in judged if "@k" not in n.metric]
+        shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
+        judged = [n for n in shares if "@k" not in n.metric]
         _print_table(f"{title}: verdicts", judged, report, console)
         unjudged = sorted({n.metric for n in numbers if n.reason == "needs a model judge"})
         if unjudged:
             console.print(f"  not measured ({', '.join(unjudged)}): needs a model judge", style="dim", soft_wrap=True)
-        measured = [n for n in numbers if n not in shares and n.reason != "needs a model judge"]
-        measured += [n for n in shares if "@k" in n.metric]
+        hits = [n for n in shares if "@k" in n.metric]
+        measured = hits + [n for n in numbers if n.unit != "share"]
         _print_table(f"{title}: retrieval and cost", measured, report, console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
@@ -97,20 +96,29 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"  {note}", style="dim", soft_wrap=True, markup=False)
 
 
-def _tables(report: Report) -> dict[tuple[str, str], list[Number]]:
-    """Numbers by benchmark and the condition all of a column must share; systems that know no k stand in every one."""
-    conditions: dict[str, dict[str, None]] = defaultdict(dict)
+def _conditions(report: Report) -> dict[str, list[str]]:
+    """What the numbers of one table must share, by benchmark, in order of appearance."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
     for number in report.numbers:
         if condition := _condition(report.fetches[number.cell.fetch]):
-            conditions[number.cell.benchmark].setdefault(condition)
-    tables: dict[tuple[str, str], list[Number]] = {
-        (benchmark, condition): [] for benchmark, some in conditions.items() for condition in some
-    }
+            found[number.cell.benchmark].setdefault(condition)
+    return {benchmark: list(some) for benchmark, some in found.items()}
+
+
+def _places_of(benchmark: str, settings: dict[str, Any], conditions: dict[str, list[str]]) -> list[str]:
+    """The conditions a fetch configuration stands under: its own, or every one where the system knows no k."""
+    own = _condition(settings)
+    return [own] if own else conditions.get(benchmark, [""])
+
+
+def _tables(report: Report) -> dict[tuple[str, str], list[Number]]:
+    """Numbers by benchmark and condition."""
+    conditions = _conditions(report)
+    tables: dict[tuple[str, str], list[Number]] = {(b, c): [] for b, some in conditions.items() for c in some}
     for number in report.numbers:
-        condition = _condition(report.fetches[number.cell.fetch])
         benchmark = number.cell.benchmark
-        for place in [condition] if condition else conditions[benchmark] or [""]:
-            tables.setdefault((benchmark, place), []).append(number)
+        for condition in _places_of(benchmark, report.fetches[number.cell.fetch], conditions):
+            tables.setdefault((benchmark, condition), []).append(number)
     return tables
 
 
@@ -198,9 +206,9 @@ def _attributions(report: Report) -> dict[str, list[Attribution]]:
     found: dict[str, list[Attribution]] = defaultdict(list)
     for attribution in report.attributions:
         cell = attribution.cell
-        condition = _condition(report.fetches.get(cell.fetch, {})) or "k not used"
         who = " / ".join(report.names[c] for c in (cell.reader, cell.judge) if c and c in report.names)
-        found[f"{cell.benchmark}  {condition}: where tasks end ({who})"].append(attribution)
+        for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], _conditions(report)):
+            found[f"{cell.benchmark}  {condition}: where tasks end ({who})"].append(attribution)
     return found
 
 
@@ -219,6 +227,8 @@ def _print_attributions(title: str, attributions: Iterable[Attribution], report:
         gap = "–" if a.gap is None else f"{a.gap:+.3f}"
         if a.gap_interval:
             gap += f" ({a.gap_interval[0]:.2f}–{a.gap_interval[1]:.2f})"
-        name = report.names.get(a.cell.system, a.cell.system) + (f"  trial {a.ordinal}" if a.ordinal != 1 else "")
+        control = " (control)" if a.cell.system in report.controls else ""
+        trial = f"  trial {a.ordinal}" if a.ordinal != 1 else ""
+        name = f"{report.names[a.cell.system]}{control}{trial}"
         table.add_row(name, *(str(a.counts.get(c, 0)) for c in classes), str(a.n), gap)
     console.print(table)

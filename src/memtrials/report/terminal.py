@@ -21,10 +21,10 @@ WIDE = 200
 
 
 def console() -> Console:
-    """Standard output; wide where it isn't a terminal, so that tables in a file aren't folded."""
+    """Standard output; wide where it isn't a terminal, so that tables in a file aren't folded. Brackets are text."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
 
 
 def print_outcome(outcome: Outcome, *, quiet: bool) -> None:
@@ -77,11 +77,9 @@ def print_status(
     out.print(table)
     out.print(", ".join(f"{count:,} {name}" for name, count in totals.items()), soft_wrap=True)
     for stage, works in given_up.items():
-        out.print(
-            f"given up in {stage} ({len(works)}): {'; '.join(works[:SHOWN_FAILURES])}", soft_wrap=True, markup=False
-        )
+        out.print(f"given up in {stage} ({len(works)}): {'; '.join(works[:SHOWN_FAILURES])}", soft_wrap=True)
     for command in dict.fromkeys(row["next"] for row in rows):
-        out.print(f"next: {command}", soft_wrap=True, markup=False)
+        out.print(f"next: {command}", soft_wrap=True)
 
 
 def print_stores(found: Sequence[StoreFile]) -> None:
@@ -105,6 +103,6 @@ def print_doctor(lines: Sequence[tuple[str, str, str]], missing: Sequence[str]) 
     out = console()
     out.print(table)
     for problem in missing:
-        out.print(f"missing: {problem}", markup=False)
+        out.print(f"missing: {problem}", soft_wrap=True)
     if not missing:
         out.print("nothing is missing")

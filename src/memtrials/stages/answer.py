@@ -15,7 +15,15 @@ from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel
 from memtrials.llm.offline import OfflineReader
-from memtrials.llm.roles import ModelReader, Reader, RoleConfig, chosen_model, endpoint, reader_config
+from memtrials.llm.roles import (
+    ModelReader,
+    Reader,
+    RoleConfig,
+    chosen_model,
+    endpoint,
+    reader_config,
+    reader_messages,
+)
 from memtrials.records import Header, Record, RetrievalBody, clean_text, config_record, text_sha256, work_key
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, explain_guard, guard, run_plan
@@ -114,14 +122,15 @@ def answer_key(trial: Header, reader: str) -> str:
 
 
 def forecast(index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-    """What a dry run says: requests, and the exact tokens of the contexts and questions that would be sent."""
+    """What a dry run says: requests and the exact tokens that would be sent."""
     from memtrials.tokens import count_tokens
 
     calls = [work for work in plan.work if not work.spec.is_offline]
     tokens = 0
     for work in calls:
         body = index.ledger.body(work.parent, RetrievalBody)
-        tokens += count_tokens(body.context) + count_tokens(body.question) + count_tokens(work.spec.settings["prompt"])
+        messages = reader_messages(work.spec.settings["prompt"], body.question, body.date, body.context)
+        tokens += sum(count_tokens(message["content"]) for message in messages)
     return {"requests": len(calls), "prompt_tokens": tokens}
 
 

@@ -37,6 +37,9 @@ from memtrials.report.progress import Progress, say
 from memtrials.selection import Selection
 from memtrials.settings import Settings
 
+PIPELINED = 2
+"""In flight at once where this process does the work itself: one is written while the next is made."""
+
 
 @dataclass(frozen=True)
 class Options:

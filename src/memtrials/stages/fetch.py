@@ -25,7 +25,18 @@ from memtrials.records import (
 )
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
-from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, explain_guard, guard, run_plan
+from memtrials.stages.common import (
+    PIPELINED,
+    Options,
+    Outcome,
+    Perform,
+    Plan,
+    Work,
+    derived,
+    explain_guard,
+    guard,
+    run_plan,
+)
 from memtrials.stages.replay import stores_folder
 from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
 
@@ -62,6 +73,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             fetch.perform,
             role="fetch",
             guarded="retrieval",
+            workers=options.workers or PIPELINED,
             check=fetch.check,
             finish=fetch.finish,
         )

@@ -228,9 +228,9 @@ class _Judges:
         """The part of a plan that the replies answer. Raises UserError for a reply that belongs to no verdict."""
         assert self.replies is not None
         known = {custom_id(work) for work in plan.work}
-        done = {f"{key}:{repeat}" for key, repeat in index.done}
+        known |= {f"{key}:{repeat}" for key, repeat in (*index.done, *index.failures)}  # given up is known, too
         for name in self.replies:
-            if name not in known and name not in done:
+            if name not in known:
                 raise UserError(
                     f"custom_id {name} belongs to no verdict that judge {self.model} owes here; import with the same "
                     "ledger, --judge, --prompts and --metric as the export"

@@ -19,7 +19,7 @@ from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, conf
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
-from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.common import PIPELINED, Options, Outcome, Perform, Plan, Work, derived, run_plan
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Surroundings, System
 from memtrials.systems.store import remove_parts
@@ -46,6 +46,7 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
             lambda index: pending(index, specs, options.repeat, choose(index, options.selection, "task")),
             replay.perform,
             role="system",
+            workers=options.workers or PIPELINED,
             check=replay.check,
             finish=replay.finish,
             forecast=replay.forecast,
@@ -218,9 +219,13 @@ class _Replay:
         if place not in self._prefixes:
             namespace = secrets.token_hex(8)
             first_cost, began = system.meter.first_cost_seconds, time.perf_counter()
-            system.create(namespace, secrets.token_hex(8))
-            for session in timeline[:length]:
-                system.add(namespace, session)
+            try:
+                system.create(namespace, secrets.token_hex(8))
+                for session in timeline[:length]:
+                    system.add(namespace, session)
+            except BaseException:
+                system.discard(namespace)
+                raise
             spent = time.perf_counter() - began + system.meter.first_cost_seconds - first_cost
             self._prefixes[place] = _Prefix(namespace, length, spent)
         return self._prefixes[place]

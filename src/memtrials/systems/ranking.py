@@ -62,7 +62,7 @@ def cosine(query: NDArray[Any] | None, matrix: NDArray[Any], positions: Sequence
         return []
     import numpy as np
 
-    scores = matrix @ query
+    scores = np.vecdot(matrix, query)  # row by row: a matrix product rounds equal rows differently, and ties would go
     order = np.argsort(-scores, kind="stable")
     return [(positions[i], float(scores[i])) for i in order.tolist()]
 

@@ -11,21 +11,21 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from memtrials.benchmarks.base import Session, turn_id
 from memtrials.errors import UserError, WorkFailedError
 
 SCHEMA = """
-CREATE TABLE turns (session INTEGER, turn INTEGER, role TEXT, speaker TEXT, time TEXT, content TEXT,
-                    PRIMARY KEY (session, turn));
+CREATE TABLE turns (id INTEGER PRIMARY KEY, session INTEGER, turn INTEGER, role TEXT, speaker TEXT, time TEXT,
+                    content TEXT);
 CREATE TABLE chunks (id INTEGER PRIMARY KEY, session INTEGER, first INTEGER, last INTEGER, vector BLOB);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
+class StoredTurn(msgspec.Struct, frozen=True):
     """A turn as it was taken in; id is its neutral turn id."""
 
     id: str
@@ -35,8 +35,7 @@ class StoredTurn:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """What is retrieved as a whole: one turn or several. vector: float32 bytes, or None."""
 
     turns: tuple[StoredTurn, ...]
@@ -45,7 +44,7 @@ class Chunk:
     @property
     def text(self) -> str:
         """What is searched: the contents, without roles or times."""
-        return "\n".join(turn.content for turn in self.turns)
+        return self.turns[0].content if len(self.turns) == 1 else "\n".join(turn.content for turn in self.turns)
 
 
 class Stores:
@@ -75,7 +74,7 @@ class Stores:
         self._sessions[namespace] = 0
 
     def _connect(self, namespace: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.part(namespace), isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.part(namespace), check_same_thread=False)
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = OFF")
         self._open[namespace] = connection
@@ -86,25 +85,25 @@ class Stores:
         position = self._sessions[namespace]
         self._sessions[namespace] = position + 1
         connection = self._open[namespace]
-        connection.execute("BEGIN")
         connection.executemany(
-            "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO turns (session, turn, role, speaker, time, content) VALUES (?, ?, ?, ?, ?, ?)",
             [(position, n, t.role, t.speaker, t.time, t.content) for n, t in enumerate(session.turns)],
         )
         connection.executemany(
             "INSERT INTO chunks (session, first, last, vector) VALUES (?, ?, ?, ?)",
             [(position, first, last, vector) for first, last, vector in chunks],
         )
-        connection.execute("COMMIT")
 
     def fork(self, source: str, namespace: str) -> None:
-        """Begin a store as a copy of one being built: between transactions its file is whole."""
+        """Begin a store as a copy of one being built."""
+        self._open[source].commit()  # only then is its file whole
         shutil.copyfile(self.part(source), self.part(namespace))
         self._connect(namespace)
         self._sessions[namespace] = self._sessions[source]
 
     def freeze(self, namespace: str) -> None:
         """Sync the store and give it its name."""
+        self._open[namespace].commit()
         self._close(namespace)
         part = self.part(namespace)
         fd = os.open(part, os.O_RDONLY)
@@ -143,16 +142,20 @@ class Stores:
             connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
             try:
                 turns = connection.execute(
-                    "SELECT session, turn, role, speaker, time, content FROM turns ORDER BY session, turn"
+                    "SELECT session, turn, role, speaker, time, content FROM turns ORDER BY id"
                 ).fetchall()
                 chunks = connection.execute("SELECT session, first, last, vector FROM chunks ORDER BY id").fetchall()
             finally:
                 connection.close()
         except sqlite3.Error as error:
             raise WorkFailedError("system", "fatal", f"{path}: can't be read ({error})") from None
-        stored = {(s, n): StoredTurn(turn_id(s, n), *rest) for s, n, *rest in turns}
-        return list(stored.values()), [
-            Chunk(tuple(stored[s, n] for n in range(first, last + 1)), vector) for s, first, last, vector in chunks
+        stored = [StoredTurn(turn_id(session, n), *rest) for session, n, *rest in turns]
+        begins: dict[int, int] = {}
+        for position, (session, *_) in enumerate(turns):
+            begins.setdefault(session, position)
+        return stored, [
+            Chunk(tuple(stored[begins[session] + first : begins[session] + last + 1]), vector)
+            for session, first, last, vector in chunks
         ]
 
 

@@ -1,0 +1,31 @@
+"""What a test asks of a ledger: run a stage on it, look at its records, compare its files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.cli import Finished, call_cli
+
+
+def ended(finished: Finished, code: int = 0) -> Finished:
+    """The same, or a failed assertion that shows what was said."""
+    assert finished.code == code, f"exit code {finished.code}\n{finished.out}\n{finished.err}"
+    return finished
+
+
+def stage(trials: Path, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a command on a ledger with `--json` and return what it printed."""
+    finished = ended(call_cli(*arguments, "--trials", str(trials), "--json", env=env), code)
+    outcome = json.loads(finished.out)
+    assert isinstance(outcome, dict)
+    return outcome
+
+
+def records(trials: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The records of a ledger as any JSON reader sees them, of one kind or all."""
+    return [r for r in json.loads(trials.read_bytes()) if kind is None or r["kind"] == kind]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with its bytes."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
