@@ -16,9 +16,10 @@ from memtrials.errors import UserError
 
 if TYPE_CHECKING:
     from memtrials.index import LedgerIndex
+    from memtrials.outcome import Outcome
     from memtrials.selection import Chosen
     from memtrials.settings import Settings
-    from memtrials.stages.common import Options, Outcome
+    from memtrials.stages.common import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from memtrials import locks
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.records import IngestBody
-from memtrials.stages.replay import stores_folder
+from memtrials.systems.store import stores_folder
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from memtrials.benchmarks.base import (
     turn_id,
 )
 from memtrials.errors import UserError
-from memtrials.judging.rules import verbatim
 from memtrials.metrics import attribution
+from memtrials.metrics.lexical import verbatim
 from memtrials.metrics.retrieval import first_hit, hit
 from memtrials.records import DataFile, Gold, Query, Release, TaskBody, TimelineSource, clean_text, sha256
 

@@ -1,1 +1,1 @@
-"""How verdicts are asked for and read: payloads, strict parsing, rules."""
+"""How verdicts are asked for and read: payloads and strict parsing."""

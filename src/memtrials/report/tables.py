@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memtrials.stages.metrics import Attribution, Number, Report
+from memtrials.metrics.numbers import Attribution, Number, Report
 
 if TYPE_CHECKING:
     from rich.console import Console

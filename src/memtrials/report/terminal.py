@@ -13,7 +13,7 @@ from memtrials.report.status import COLUMNS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from memtrials.stages.common import Outcome
+    from memtrials.outcome import Outcome
     from memtrials.states import StoreFile
 
 SHOWN_FAILURES = 8

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from memtrials.errors import UserError
+from memtrials.outcome import Outcome
 from memtrials.stages import answer, build, fetch, judge, replay
-from memtrials.stages.common import Options, Outcome
+from memtrials.stages.common import Options
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from memtrials.llm.roles import (
     reader_config,
     reader_messages,
 )
+from memtrials.outcome import Outcome
 from memtrials.records import Header, Record, RetrievalBody, clean_text, config_record, text_sha256, work_key
 from memtrials.selection import Chosen, choose
-from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, explain_guard, guard, run_plan
+from memtrials.stages.common import Options, Perform, Plan, Work, derived, explain_guard, guard, run_plan
 
 WORKERS = 8
 """Calls in flight unless --workers says otherwise: enough to hide latency, few enough for any account's limits."""

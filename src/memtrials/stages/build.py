@@ -13,8 +13,9 @@ from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
+from memtrials.outcome import Outcome
 from memtrials.records import Header, Record, TaskBody, new_id, now, sha256, work_key
-from memtrials.stages.common import Options, Outcome
+from memtrials.stages.common import Options
 
 BATCH = 200
 

@@ -21,6 +21,7 @@ from memtrials import locks
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
+from memtrials.outcome import Outcome
 from memtrials.records import (
     Body,
     FailureBody,
@@ -108,52 +109,6 @@ class Plan:
             self.given_up += 1
         else:
             self.work.append(work)
-
-
-@dataclass
-class Outcome:
-    """How a stage ended. pending = done + failed + left; appended counts all records."""
-
-    stage: str
-    pending: int = 0
-    done: int = 0
-    failed: int = 0
-    left: int = 0
-    skipped: int = 0
-    appended: int = 0
-    notes: list[str] = field(default_factory=list)
-    failures: dict[str, int] = field(default_factory=dict)
-    dry_run: bool = False
-    must_ask: bool = False
-    interrupted: bool = False
-    error: UserError | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """0 done, 1 something failed or was left, 2 a switch needs a yes, 130 interrupted."""
-        if self.interrupted:
-            return 130
-        if self.must_ask or self.error:
-            return 2
-        return 1 if not self.dry_run and (self.failed or self.left) else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "stage": self.stage,
-            "pending": self.pending,
-            "done": self.done,
-            "failed": self.failed,
-            "left": self.left,
-            "skipped": self.skipped,
-            "appended": self.appended,
-            "notes": self.notes,
-            "failures": self.failures,
-            "error": str(self.error) if self.error else None,
-            "dry_run": self.dry_run,
-            **self.details,
-        }
 
 
 Planner = Callable[[LedgerIndex], Plan]

@@ -12,6 +12,7 @@ from memtrials import systems
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
+from memtrials.outcome import Outcome
 from memtrials.records import (
     Effort,
     Header,
@@ -28,7 +29,6 @@ from memtrials.settings import cache_folder
 from memtrials.stages.common import (
     PIPELINED,
     Options,
-    Outcome,
     Perform,
     Plan,
     Work,
@@ -37,8 +37,8 @@ from memtrials.stages.common import (
     guard,
     run_plan,
 )
-from memtrials.stages.replay import stores_folder
 from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
+from memtrials.systems.store import stores_folder
 
 IMPORTED = "imported"
 

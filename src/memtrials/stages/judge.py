@@ -18,10 +18,11 @@ from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel
 from memtrials.llm.roles import RoleConfig, ask_judge, chosen_model, endpoint, judge_config, read_verdict
+from memtrials.outcome import Outcome
 from memtrials.records import AnswerBody, Header, Record, RetrievalBody, VerdictBody, config_record, work_key
 from memtrials.selection import Chosen, choose
 from memtrials.stages.answer import WORKERS
-from memtrials.stages.common import Options, Outcome, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.common import Options, Perform, Plan, Work, derived, run_plan
 
 
 @dataclass(frozen=True)

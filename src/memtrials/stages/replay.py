@@ -15,14 +15,15 @@ from memtrials.benchmarks.base import Session
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
+from memtrials.outcome import Outcome
 from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
-from memtrials.stages.common import PIPELINED, Options, Outcome, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Surroundings, System
-from memtrials.systems.store import remove_parts
+from memtrials.systems.store import remove_parts, stores_folder
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,6 @@ def provenance(spec: SystemSpec) -> dict[str, Any]:
         "control": kind.control,
         "opens_gold": kind.opens_gold,
     }
-
-
-def stores_folder(ledger: Path) -> Path:
-    """Where the states of a ledger's embedded systems are."""
-    return ledger.with_suffix(".stores")
 
 
 def shared_prefix(timelines: Sequence[Sequence[str]]) -> int:

@@ -159,6 +159,11 @@ class Stores:
         ]
 
 
+def stores_folder(ledger: Path) -> Path:
+    """Where the states of a ledger's embedded systems are."""
+    return ledger.with_suffix(".stores")
+
+
 def remove_parts(folder: Path) -> int:
     """Delete what killed runs left half-built; how many. The caller knows that no other run builds there."""
     count = 0

@@ -1,4 +1,4 @@
-"""Decisions that need no model. Their results have their own names and class R (MEASURING §2)."""
+"""Comparisons of text that need no model. As verdicts they have their own names and class R (MEASURING §2)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""What a fold of the ledger gives: numbers, each over one cell, with everything that must go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Cell(NamedTuple):
+    """What one number is about. reader and judge are None where the number depends on none."""
+
+    benchmark: str
+    system: str
+    fetch: str
+    reader: str | None = None
+    judge: str | None = None
+
+
+@dataclass(frozen=True)
+class Number:
+    """One published number with what must go with it. unit: `share`, `tokens`, `seconds` or `rank`.
+
+    value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
+    nor a judge had a part in it.
+    """
+
+    cell: Cell
+    metric: str
+    unit: str
+    value: float | None
+    n: int
+    of: int
+    group: str | None = None
+    class_: str | None = None
+    reason: str | None = None
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    interval: tuple[float, float] | None = None
+    clusters: int | None = None
+    deff: float | None = None
+    status: str | None = None
+    missing: Mapping[str, int] = field(default_factory=dict)
+    subset: bool = False
+    loaded: bool = False
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Where a cell's tasks failed: counts by class that sum to n; slips: direct reader slips; gap: mean D - mean T."""
+
+    cell: Cell
+    ordinal: int
+    by_rule: bool
+    n: int
+    counts: Mapping[str, int]
+    slips: int | None
+    gap: float | None
+    gap_n: int
+    gap_interval: tuple[float, float] | None
+
+
+@dataclass
+class Report:
+    """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches."""
+
+    numbers: list[Number]
+    attributions: list[Attribution]
+    notes: list[str]
+    names: dict[str, str]
+    fetches: dict[str, dict[str, Any]]
+    controls: frozenset[str]

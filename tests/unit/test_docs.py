@@ -1,0 +1,41 @@
+"""What the documentation says is what the program does."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.commands import REFERENCE, reference
+
+from memtrials.systems import names
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_command_reference_is_the_commands_own_help() -> None:
+    assert REFERENCE.read_text("utf-8") == reference(), "rewrite it: python tests/support/commands.py"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text("utf-8"))
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_every_system_is_described() -> None:
+    text = (ROOT / "docs" / "systems.md").read_text("utf-8")
+    assert [name for name in names() if f"`{name}`" not in text] == []
+
+
+def test_every_variable_of_the_example_is_read_by_the_program() -> None:
+    variables = re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text("utf-8"), re.MULTILINE)
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src" / "memtrials").rglob("*.py"))
+    unread = [v for v in variables if v not in source and not re.fullmatch(r"(LLM|OPENAI|READER|JUDGE)_\w+", v)]
+    assert unread == []
+
+
+def test_sections_that_code_refers_to_exist() -> None:
+    text = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+    sections = set(re.findall(r"^## (\d+)\.", text, re.MULTILINE))
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert set(re.findall(r"MEASURING §(\d+)", source)) <= sections
