@@ -125,7 +125,7 @@ def _settings() -> Settings:
     return Settings.load()
 
 
-def _options(given: dict[str, Any], default_ledger: str = "trials.json") -> Options:
+def _options(given: dict[str, Any], own_ledger: str | None = None) -> Options:
     """The stage options in a command's parameters, which are taken out of them."""
     from memtrials.selection import Selection, parse_shard
     from memtrials.settings import ledger_path
@@ -146,7 +146,7 @@ def _options(given: dict[str, Any], default_ledger: str = "trials.json") -> Opti
         shard=parse_shard(chosen["shard"]) if chosen["shard"] else None,
     )
     return Options(
-        trials=ledger_path(given.pop("trials", None), settings, default_ledger),
+        trials=ledger_path(given.pop("trials", None), settings, own_ledger),
         settings=settings,
         selection=selection,
         repeat=given.pop("repeat", 1),
@@ -265,7 +265,11 @@ def judge(
 
 
 @cli.command()
-@click.option("--by", type=click.Choice(BY), help="Split by type (domain) or trial, or order rows by a configuration.")
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    help="Split by type (domain) or trial; or one table for each system, reader or judge.",
+)
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
@@ -322,7 +326,7 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 
     The selection's --benchmark defaults to the one that is built.
     """
-    return _run(built, systems, given, as_json, "trials.json")
+    return _run(built, systems, given, as_json)
 
 
 @cli.command()
@@ -339,12 +343,14 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
 
 
-def _run(benchmark: str, systems: Sequence[str], given: dict[str, Any], as_json: bool, ledger: str) -> int:
+def _run(
+    benchmark: str, systems: Sequence[str], given: dict[str, Any], as_json: bool, own_ledger: str | None = None
+) -> int:
     from memtrials.stages.all import RunRequest, run_all
 
     names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream")
     request = RunRequest(benchmark, tuple(systems), metrics=given.pop("metric"), **{n: given.pop(n) for n in names})
-    options = _options(given, ledger)
+    options = _options(given, own_ledger)
     outcomes = []
     worst = 0
     for outcome in run_all(request, options):

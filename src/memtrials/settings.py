@@ -119,15 +119,16 @@ def cache_folder(settings: Settings) -> Path:
     return Path(platformdirs.user_cache_dir("memtrials"))
 
 
-def ledger_path(named: Path | None, settings: Settings, default: str = "trials.json") -> Path:
-    """The ledger a command works on: `--trials`, else TRIALS_FILE, else `results/` of the checkout or of the working
-    directory. The default folder is created by the first write; a named file in a missing folder is an error.
+def ledger_path(named: Path | None, settings: Settings, own: str | None = None) -> Path:
+    """The ledger a command works on: `--trials`, else TRIALS_FILE, else `results/trials.json` of the checkout or of
+    the working directory. own: the name of a command's own ledger there, which TRIALS_FILE doesn't replace. The
+    default folder is created by the first write; a named file in a missing folder is an error.
 
     Raises UserError for a named file whose folder is missing, or that is a folder.
     """
-    value = str(named) if named is not None else settings.text("TRIALS_FILE")
+    value = str(named) if named is not None else None if own else settings.text("TRIALS_FILE")
     if value is None:
-        return (checkout() or Path.cwd()) / "results" / default
+        return (checkout() or Path.cwd()) / "results" / (own or "trials.json")
     path = Path(value)
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a ledger; name a file, for example {path / 'trials.json'}")

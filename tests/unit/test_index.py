@@ -310,10 +310,11 @@ def batch(record_id: str, *parents: str, work: Sequence[tuple[str, int]] = ()) -
 
 
 def test_work_of_an_open_batch_is_in_flight_until_a_batch_closes_it(tmp_path: Path):
-    sent = [batch("b1", work=[("a", 1), ("a", 2)]), batch("b2", work=[("c", 1)])]
+    first, second = [("a", 1), ("a", 2)], [("c", 1)]
+    sent = [batch("b1", work=first), batch("b2", work=second)]
     assert opened([*CHAIN, *sent], tmp_path).in_flight == {("a", 1), ("a", 2), ("c", 1)}
-    assert opened([*CHAIN, *sent, batch("b3", "b1")], tmp_path).in_flight == {("c", 1)}
-    assert opened([*CHAIN, *sent, batch("b3", "b1"), batch("b4", "b2")], tmp_path).in_flight == frozenset()
+    assert opened([*CHAIN, *sent, batch("b3", "b1", work=first)], tmp_path).in_flight == {("c", 1)}
+    assert opened([*CHAIN, *sent, batch("b3", "b1"), batch("b4", "b2", work=second)], tmp_path).in_flight == set()
 
 
 def test_work_in_flight_is_not_done(tmp_path: Path):

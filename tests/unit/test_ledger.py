@@ -616,6 +616,7 @@ NOT_OURS = {
     "a record after the closing bracket": file_of(THREE) + FOURTH + b"\n",
     "two ledgers in one file": file_of(THREE) + file_of(THREE),
     "a record cut in the middle": file_of([THREE[0], THREE[1][:-30], THREE[2]]),
+    "a record with something behind it": file_of([THREE[0] + b" garbage", THREE[1]]),
     "a lost page before whole records": file_of([THREE[0], THREE[1][:60] + b"\0" * 40, THREE[2]]),
     "a conflict of git": file_of(THREE).replace(b"]\n", b"=======\n]\n"),
 }

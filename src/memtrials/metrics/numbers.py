@@ -22,7 +22,7 @@ class Number:
     """One published number with what must go with it. unit: `share`, `tokens`, `seconds` or `rank`.
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
-    nor a judge had a part in it.
+    nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
     """
 
     cell: Cell
@@ -44,6 +44,7 @@ class Number:
     missing: Mapping[str, int] = field(default_factory=dict)
     subset: bool = False
     loaded: bool = False
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,3 +72,4 @@ class Report:
     names: dict[str, str]
     fetches: dict[str, dict[str, Any]]
     controls: frozenset[str]
+    by: str | None = None

@@ -76,60 +76,82 @@ def print_report(report: Report, console: Console) -> None:
     """Tables for people: by benchmark and unlike conditions, systems as rows, controls apart."""
     if not report.numbers:
         console.print("no results yet: replay, fetch, answer and judge come first")
-    for (benchmark, condition), numbers in _tables(report).items():
-        title = f"{benchmark}  {condition}".rstrip()
+    for title, numbers in _tables(report).items():
         shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
-        judged = [n for n in shares if "@k" not in n.metric]
-        _print_table(f"{title}: verdicts", judged, report, console)
-        unjudged = sorted({n.metric for n in numbers if n.reason == "needs a model judge"})
+        _print_table(f"{title}: verdicts", [n for n in shares if "@k" not in n.metric], report, console)
+        unjudged = dict.fromkeys(n.metric for n in numbers if n.reason == "needs a model judge")
         if unjudged:
             console.print(f"  not measured ({', '.join(unjudged)}): needs a model judge", style="dim", soft_wrap=True)
-        hits = [n for n in shares if "@k" in n.metric]
-        measured = hits + [n for n in numbers if n.unit != "share"]
+        measured = [n for n in shares if "@k" in n.metric] + [n for n in numbers if n.unit != "share"]
         _print_table(f"{title}: retrieval and cost", measured, report, console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
-    used = sorted({n.class_ for n in report.numbers if n.class_})
-    for class_ in used:
+    for class_ in sorted({n.class_ for n in report.numbers if n.class_}):
         console.print(f"  class {class_}: {CLASSES[class_]}", style="dim")
     for note in report.notes:
         console.print(f"  {note}", style="dim", soft_wrap=True, markup=False)
 
 
+def _tables(report: Report) -> dict[str, list[Number]]:
+    """Numbers by title: benchmark and what a table's numbers share beside it. A system that knows no k stands in every
+    table of its benchmark; `--by system|reader|judge` makes one table for each of those."""
+    conditions = _conditions(report)
+    tables: dict[str, list[Number]] = {}
+    subset = " (subset)" if any(n.subset for n in report.numbers) else ""
+    for number in sorted(report.numbers, key=lambda n: list(conditions).index(n.cell.benchmark)):
+        cell = number.cell
+        part = ""
+        if report.by in ("system", "reader", "judge"):
+            config = getattr(cell, report.by)
+            part = f"  {report.by} {_label(config, report)}" if config else f"  no {report.by}"
+        for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], conditions):
+            tables.setdefault(f"{cell.benchmark}{subset}  {condition}".rstrip() + part, []).append(number)
+    return tables
+
+
 def _conditions(report: Report) -> dict[str, list[str]]:
-    """What the numbers of one table must share, by benchmark, in order of appearance."""
+    """The ways in which systems were asked, by benchmark, in order of appearance."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for number in report.numbers:
+        some = found[number.cell.benchmark]
         if condition := _condition(report.fetches[number.cell.fetch]):
-            found[number.cell.benchmark].setdefault(condition)
-    return {benchmark: list(some) for benchmark, some in found.items()}
+            some.setdefault(condition)
+    return {benchmark: list(some) or [""] for benchmark, some in found.items()}
 
 
 def _places_of(benchmark: str, settings: dict[str, Any], conditions: dict[str, list[str]]) -> list[str]:
     """The conditions a fetch configuration stands under: its own, or every one where the system knows no k."""
     own = _condition(settings)
-    return [own] if own else conditions.get(benchmark, [""])
-
-
-def _tables(report: Report) -> dict[tuple[str, str], list[Number]]:
-    """Numbers by benchmark and condition."""
-    conditions = _conditions(report)
-    tables: dict[tuple[str, str], list[Number]] = {(b, c): [] for b, some in conditions.items() for c in some}
-    for number in report.numbers:
-        benchmark = number.cell.benchmark
-        for condition in _places_of(benchmark, report.fetches[number.cell.fetch], conditions):
-            tables.setdefault((benchmark, condition), []).append(number)
-    return tables
+    return [own] if own else conditions[benchmark]
 
 
 def _condition(settings: dict[str, Any]) -> str:
-    return f"k = {settings['k']}, {settings['order']} order" if "k" in settings else ""
+    """What of a fetch configuration must agree in a column. Imported results are unlike all others."""
+    if "file_sha256" in settings:
+        return f"imported from {settings['file_sha256'][:8]}…, asked in an unknown way"
+    if "k" not in settings:
+        return ""
+    return ", ".join(f"{name} = {value}" for name, value in settings.items() if name != "rendering")
 
 
-def _column(number: Number, report: Report) -> tuple[str, ...]:
+def _column(number: Number) -> tuple[str | None, ...]:
     """What a column's numbers share: metric, reader, judge, class."""
-    who = [report.names[c] for c in (number.cell.reader, number.cell.judge) if c]
-    return (number.metric, " / ".join(who), number.class_ or "")
+    return (number.metric, number.cell.reader, number.cell.judge, number.class_)
+
+
+def _label(config: str, report: Report) -> str:
+    """A configuration's name; its id where several of the report have that name."""
+    name = report.names[config]
+    return config if list(report.names.values()).count(name) > 1 and _alike(config, report) else name
+
+
+def _alike(config: str, report: Report) -> bool:
+    """Whether another configuration in the same role has the same name."""
+    for role in ("system", "reader", "judge"):
+        ids = {getattr(n.cell, role) for n in report.numbers} - {None}
+        if config in ids and sum(report.names[i] == report.names[config] for i in ids) > 1:
+            return True
+    return False
 
 
 def _print_table(title: str, numbers: Sequence[Number], report: Report, console: Console) -> None:
@@ -137,43 +159,42 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
 
     if not numbers:
         return
-    columns = list(dict.fromkeys(_column(n, report) for n in numbers if n.value is not None or n.score is not None))
-    columns = columns or list(dict.fromkeys(_column(n, report) for n in numbers))
-    table = Table(title=title, title_justify="left", pad_edge=False, header_style="bold")
+    order = {metric: n for n, metric in enumerate(dict.fromkeys(number.metric for number in numbers))}
+    shown = [n for n in numbers if n.value is not None or n.score is not None] or numbers
+    columns = sorted(dict.fromkeys(map(_column, shown)), key=lambda column: order[column[0] or ""])
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("system", no_wrap=True)
-    for metric, who, class_ in columns:
-        lines = [metric, who, f"class {class_}" if class_ else ""]
-        table.add_column("\n".join(line for line in lines if line), justify="right")
+    for metric, reader, judge, class_ in columns:
+        who = " / ".join(_label(c, report) for c in (reader, judge) if c)
+        name = (metric or "") if judge else (metric or "").replace("-seconds", "").replace("-", " ")
+        table.add_column(
+            "\n".join(line for line in (name, who, f"class {class_}" if class_ else "") if line), justify="right"
+        )
     rows: dict[tuple[str, str | None], list[Number]] = defaultdict(list)
     for number in numbers:
         rows[number.cell.system, number.group].append(number)
     ordered = sorted(rows, key=lambda row: row[0] in report.controls)
     first_control = next((row for row in ordered if row[0] in report.controls), None)
-    alike = _ambiguous(report)
     for row in ordered:
         if row == first_control and row != ordered[0]:
             table.add_section()
-        by_column = {_column(n, report): n for n in rows[row]}
+        by_column = {_column(n): n for n in rows[row]}
         by_metric = {n.metric: n for n in rows[row]}
-        system, group = row
-        label = system if report.names[system] in alike else report.names[system]
-        control = " (control)" if system in report.controls else ""
-        name = f"{label}{control}" + (f"  {group}" if group is not None else "")
-        cells = [_shown(by_column.get(column) or _null_of(by_metric, column)) for column in columns]
-        table.add_row(name, *cells)
+        cells = [_shown(by_column.get(column) or _null_of(by_metric, column[0] or "")) for column in columns]
+        if not any(cells):
+            continue
+        table.add_row(_row_label(row[0], row[1], report), *cells)
     console.print(table)
 
 
-def _null_of(by_metric: dict[str, Number], column: tuple[str, ...]) -> Number | None:
-    number = by_metric.get(column[0])
+def _row_label(system: str, group: str | None, report: Report) -> str:
+    control = " (control)" if system in report.controls else ""
+    return f"{_label(system, report)}{control}" + (f"  {group}" if group is not None else "")
+
+
+def _null_of(by_metric: dict[str, Number], metric: str) -> Number | None:
+    number = by_metric.get(metric)
     return number if number is not None and number.value is None and number.score is None else None
-
-
-def _ambiguous(report: Report) -> set[str]:
-    """Names that more than one system configuration has."""
-    systems = {n.cell.system for n in report.numbers}
-    names = [report.names[s] for s in systems]
-    return {name for name in names if names.count(name) > 1}
 
 
 def _shown(number: Number | None) -> str:
@@ -199,6 +220,8 @@ def _shown(number: Number | None) -> str:
         text += f" (n = {number.n})"
     if number.loaded:
         text += " loaded"
+    if number.models:
+        text += f"\n{len(number.models)} snapshots"
     return text
 
 
@@ -206,7 +229,7 @@ def _attributions(report: Report) -> dict[str, list[Attribution]]:
     found: dict[str, list[Attribution]] = defaultdict(list)
     for attribution in report.attributions:
         cell = attribution.cell
-        who = " / ".join(report.names[c] for c in (cell.reader, cell.judge) if c and c in report.names)
+        who = " / ".join(_label(c, report) for c in (cell.reader, cell.judge) if c)
         for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], _conditions(report)):
             found[f"{cell.benchmark}  {condition}: where tasks end ({who})"].append(attribution)
     return found
@@ -217,7 +240,7 @@ def _print_attributions(title: str, attributions: Iterable[Attribution], report:
 
     some = list(attributions)
     classes = list(dict.fromkeys(c for a in some for c in a.counts))
-    table = Table(title=title, title_justify="left", pad_edge=False, header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("system", no_wrap=True)
     for class_ in classes:
         table.add_column(class_, justify="right")
@@ -227,8 +250,6 @@ def _print_attributions(title: str, attributions: Iterable[Attribution], report:
         gap = "–" if a.gap is None else f"{a.gap:+.3f}"
         if a.gap_interval:
             gap += f" ({a.gap_interval[0]:.2f}–{a.gap_interval[1]:.2f})"
-        control = " (control)" if a.cell.system in report.controls else ""
-        trial = f"  trial {a.ordinal}" if a.ordinal != 1 else ""
-        name = f"{report.names[a.cell.system]}{control}{trial}"
+        name = _row_label(a.cell.system, f"trial {a.ordinal}" if a.ordinal != 1 else None, report)
         table.add_row(name, *(str(a.counts.get(c, 0)) for c in classes), str(a.n), gap)
     console.print(table)

@@ -63,7 +63,7 @@ def print_status(
     """The table of `status`."""
     from rich.table import Table
 
-    table = Table(title=str(path), title_justify="left", pad_edge=False)
+    table = Table(title=str(path), title_justify="left")
     for name in ("benchmark", "system", "fetch", "reader", "judge"):
         table.add_column(name, overflow="fold")
     for name in COLUMNS:

@@ -19,7 +19,7 @@ from typing import Any
 
 from memtrials import locks
 from memtrials.errors import UserError, WorkFailedError
-from memtrials.index import LedgerIndex, Pair
+from memtrials.index import MAX_CONTENT_FAILURES, LedgerIndex, Pair
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
 from memtrials.records import (
@@ -147,12 +147,15 @@ def run_plan(
     if not plan.work:
         return outcome
     ledger.check_writable()
-    with locks.hold(options.trials, _claims(stage, index, plan, options, role, guarded), options.selection.shard):
+    claims = _claims(stage, index, plan, options, role, guarded)
+    with locks.hold(options.trials, claims, options.selection.shard):
         seen = len(ledger.headers)
         ledger.refresh()
         if len(ledger.headers) != seen:
             index = LedgerIndex(ledger)
             plan = plan_from(index)
+            claimed = {(claim.benchmark, claim.system) for claim in claims}
+            plan.work = [work for work in plan.work if work.pair in claimed]
             outcome = _outcome(stage, plan, options)
         if check:
             check(index, plan)
@@ -169,11 +172,16 @@ def run_plan(
 
 
 def _outcome(stage: str, plan: Plan, options: Options) -> Outcome:
+    notes = list(plan.notes)
+    if plan.given_up:
+        notes.append(f"{plan.given_up} given up after {MAX_CONTENT_FAILURES} runs; `memtrials status` lists them")
+    if plan.in_flight:
+        notes.append(f"{plan.in_flight} in flight in a batch")
     return Outcome(
         stage,
         pending=len(plan.work),
         skipped=plan.skipped,
-        notes=list(plan.notes),
+        notes=notes,
         must_ask=plan.must_ask,
         dry_run=options.dry_run,
     )

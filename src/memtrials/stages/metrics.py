@@ -18,7 +18,7 @@ from memtrials.ledger import Ledger
 from memtrials.metrics import accuracy
 from memtrials.metrics.numbers import Attribution, Cell, Number, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile
-from memtrials.records import AnswerBody, FailureBody, Header, RetrievalBody, VerdictBody
+from memtrials.records import AnswerBody, Call, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
@@ -72,6 +72,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         {c: index.config(c).name for c in configs},
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
         frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
+        request.by,
     )
 
 
@@ -204,12 +205,17 @@ class _Folding:
         groups: dict[str | None, dict[str, list[tuple[tuple[str, ...], float]]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        returned: dict[str | None, set[tuple[str, str]]] = defaultdict(set)
         for verdict in verdicts:
             chain = self.lineage(verdict)
             task, query = verdict.task or "", verdict.query or ""
             group = self._group(chain, questions[task, query][1])
-            score = self.index.ledger.body(verdict, VerdictBody).score
-            groups[group][f"{task}/{query}"].append((tuple(h.id for h in chain), score))
+            body = self.index.ledger.body(verdict, VerdictBody)
+            groups[group][f"{task}/{query}"].append((tuple(h.id for h in chain), body.score))
+            answers = [self.index.ledger.body(h, AnswerBody) for h in chain if h.kind == "answer"]
+            for role, call in (("judge", body.call), *(("reader", a.call) for a in answers)):
+                if call and call.model_returned:
+                    returned[group].add((role, call.model_returned))
         if not groups:
             groups[None] = {}
         numbers = []
@@ -245,6 +251,7 @@ class _Folding:
                     status=found.status,
                     missing=found.missing,
                     subset=self.subset,
+                    models=_snapshots(returned[group]),
                 )
             )
         return numbers
@@ -284,10 +291,15 @@ class _Folding:
             for group, some in sorted(grouped.items(), key=lambda pair: pair[0] or ""):
                 numbers += self._of_trials(benchmark, cell, group, some)
         for cell, answers in self._cells("answer", name).items():
-            calls = [self.index.ledger.body(a, AnswerBody).call for a in answers]
-            seconds = [c.seconds for c in calls if c and c.seconds is not None and c.attempts == 1]
-            loaded = any(c.workers > 1 for c in calls if c)
-            numbers += _latency(cell, None, "answer", seconds, len(answers), loaded)
+            calls: dict[str | None, list[Call | None]] = defaultdict(list)
+            for said in answers:
+                query_type = self.questions_of_cell(name)[said.task or "", said.query or ""][1]
+                group = self._group(self.lineage(said), query_type)
+                calls[group].append(self.index.ledger.body(said, AnswerBody).call)
+            for group, made in sorted(calls.items(), key=lambda pair: pair[0] or ""):
+                timed = [c for c in made if c and c.seconds is not None and c.attempts == 1]
+                seconds = [c.seconds for c in timed if c.seconds is not None]
+                numbers += _latency(cell, group, "answer", seconds, len(made), any(c.workers > 1 for c in timed))
         return numbers
 
     def questions_of_cell(self, name: str) -> dict[tuple[str, str], tuple[str, str | None]]:
@@ -312,7 +324,10 @@ class _Folding:
                     if value is not None:
                         values[place].append((tuple(h.id for h in self.lineage(trial)), value))
             means = {place: nested_mean(paths) for place, paths in values.items()}
-            numbers.append(self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked)))
+            ids = any(body.items is not None for _, body in trials)
+            numbers.append(
+                self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), ids=ids)
+            )
         tokens: dict[tuple[str, str], list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for trial, body in trials:
             path = tuple(h.id for h in self.lineage(trial))
@@ -340,9 +355,11 @@ class _Folding:
         means: Mapping[tuple[str, str], float],
         questions: Mapping[tuple[str, str], tuple[str, str | None]],
         of: int,
+        *,
+        ids: bool = True,
     ) -> Number:
         if not means:
-            reason = "not retrieved by any" if summary == "median" else "the system gives no evidence ids"
+            reason = "not retrieved by any" if ids else "the system gives no evidence ids"
             unit = {"share": "share", "median": "rank"}.get(summary, summary)
             return Number(cell, name, unit, None, 0, of, group=group, reason=reason, subset=self.subset)
         values = list(means.values())
@@ -428,6 +445,14 @@ class _Folding:
             len(gaps),
             (between.low, between.high) if between else None,
         )
+
+
+def _snapshots(returned: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The models behind one role where an endpoint returned more than one under the name that was asked for."""
+    by_role: dict[str, set[str]] = defaultdict(set)
+    for role, model in returned:
+        by_role[role].add(model)
+    return tuple(sorted(model for models in by_role.values() if len(models) > 1 for model in models))
 
 
 def _latency(cell: Cell, group: str | None, what: str, seconds: list[float], of: int, loaded: bool) -> list[Number]:
