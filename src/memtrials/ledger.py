@@ -426,7 +426,7 @@ class _ScanState:
             if text.strip(b"\0") not in (b"", b"["):
                 raise self.foreign("the first line isn't `[`")
             return
-        if text.startswith(b"]"):
+        if text.startswith((b"]", b",]")):
             self.bracket = offset + rest.index(b"]")
             return
         line = text.rstrip(b",\0")

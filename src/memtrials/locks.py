@@ -86,6 +86,15 @@ def hold(ledger: Path, claims: Collection[Claim], shard: Shard | None) -> Iterat
         mine.release()
 
 
+@contextmanager
+def idle(ledger: Path, stage: str, system: str) -> Iterator[bool]:
+    """Whether nobody works at that stage on a system; while the block runs nobody can begin to."""
+    folder = _folder(ledger)
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "list"):
+        yield not any((c.stage, c.system) == (stage, system) for holder in _living(folder) for c in holder.claims)
+
+
 def holders(ledger: Path) -> list[Holder]:
     """The live processes that hold claims on this ledger."""
     folder = _folder(ledger)

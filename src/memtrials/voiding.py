@@ -25,6 +25,8 @@ def resolve(index: LedgerIndex, ids: Sequence[str], kinds: Sequence[Kind], selec
                 raise unknown("record", record_id, [h.id for h in index.ledger.headers])
             if record_id in index.void_ids:
                 raise UserError(f"record {record_id} is void already; to undo that, void the void record that names it")
+            if (kind := index.ledger.header(record_id).kind) not in (*VOIDABLE, "task", "void"):
+                raise UserError(f"record {record_id} is a {kind} record; void takes results, tasks and void records")
         return [h for h in index.ledger.headers if h.id in ids]
     if not kinds and selection == Selection():
         raise UserError(

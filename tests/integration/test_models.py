@@ -5,6 +5,7 @@ A scripted server on loopback stands for the model; the ledger is the bundled sa
 
 import asyncio
 import json
+import shutil
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,10 @@ PASSING: dict[str, Reply] = {
     "a dropped connection": drop(),
 }
 NO_COMPLETION: dict[str, Reply] = {
+    "a time limit": error(408),
+    "a conflict": error(409),
+    "too early": error(425),
+    "an overloaded server": error(529),
     "a gateway's page": raw(b"<html>Bad Gateway</html>", "text/html", 502),
     "a page with status 200": raw(b"<html>\n<body>Sign in</body></html>", "text/html"),
     "an empty body": raw(b""),
@@ -149,7 +154,7 @@ def test_what_may_pass_is_tried_again(fetched: Path, reply: Reply) -> None:
     assert not records(fetched, "failure")
 
 
-def test_a_body_that_is_no_chat_completion_may_pass() -> None:
+def test_what_is_no_chat_completion_may_pass() -> None:
     async def completed(server: ModelServer) -> None:
         model = ChatModel(Endpoint("model-a", KEY, server.url), {}, "reader", pause=0.0)
         for name, reply in NO_COMPLETION.items():
@@ -500,8 +505,16 @@ def test_the_reader_named_on_the_command_line_comes_first_then_the_roles_then_th
 
     assert model(general) == "general"
     assert model(role) == "role"
-    assert model(role, "--reader", "named") == "named"
-    assert [a["reader"].rpartition("-")[0] for a in records(fetched, "answer")] == ["general", "role", "named"]
+    assert model(role, "--reader", "org/named:free") == "org/named:free"
+    assert len(server.requests) == 3
+    stage(fetched, "answer", "--reader", "offline", "--force", *ONE, env=role)
+    assert len(server.requests) == 3
+    assert [a["reader"].rpartition("-")[0] for a in records(fetched, "answer")] == [
+        "general",
+        "role",
+        "org-named-free",
+        "offline",
+    ]
 
 
 def test_each_role_has_its_own_endpoint_and_key(fetched: Path) -> None:
@@ -541,8 +554,8 @@ def tokens(server: ModelServer) -> int:
 def test_a_dry_run_sends_and_writes_nothing_and_says_exactly_what_would_be_sent(
     fetched: Path, server: ModelServer
 ) -> None:
-    for name in (f"{fetched.name}.lock", f"{fetched.name}.locks/list"):
-        (fetched.parent / name).unlink(missing_ok=True)
+    shutil.rmtree(fetched.with_name(f"{fetched.name}.locks"))
+    fetched.with_name(f"{fetched.name}.lock").unlink(missing_ok=True)
     before = files(fetched.parent)
     dry = answer(server, fetched, *ALL, "--dry-run")
     said = told(server, fetched, "answer", "--reader", "model-a", *ALL, "--dry-run", code=0)

@@ -397,6 +397,24 @@ def test_an_interrupted_repeat_is_finished_and_never_exceeded(
     assert stage(fetched, *repeat, "--dry-run", env=server.environment())["pending"] == 0
 
 
+def test_a_second_interrupt_after_a_second_does_not_wait_for_a_server_that_hangs(
+    fetched: Path, server: ModelServer
+) -> None:
+    server.script = lambda number, body: late(0 if number <= 3 else 120, speak(number, body))
+    stopped = start(fetched, server, *shlex.split(ALPHA), "--workers", "2")
+    deadline = time.monotonic() + 60
+    while len(server.requests) < 5 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(stopped.pid, signal.SIGINT)
+    time.sleep(1.2)
+    assert stopped.poll() is None  # it waits for what is in flight
+    os.killpg(stopped.pid, signal.SIGINT)
+    assert stopped.wait(timeout=10) == 130
+    assert answers(fetched) == {"alpha": 3}
+    server.script = speak
+    run(fetched, server, Step(ALPHA, done=13))
+
+
 # --- results taken out of the count -----------------------------------------------------------------------------
 
 STAGES = {
@@ -534,7 +552,7 @@ def test_a_void_by_id_names_what_is_void_already_or_unknown(complete: Path) -> N
 
 
 def test_a_void_says_how_many_right_and_wrong_verdicts_go(fetched: Path, server: ModelServer) -> None:
-    server.script = lambda number, body: ok('{"score": %d}' % (number % 2))
+    server.script = lambda number, body: ok(f'{{"score": {number % 2}}}')
     stage(fetched, "judge", "--judge", "one", "--metric", "target-recall", *BM25, env=server.environment())
     assert {k: v for k, v in void(fetched, "--kind", "verdict", *BM25).items() if k in ("right", "wrong")} == {
         "right": 4,

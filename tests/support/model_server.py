@@ -22,13 +22,15 @@ KEY = "sk-test-0123456789abcdef"
 
 @dataclass(frozen=True)
 class Request:
-    """What was sent. headers have lower-case names; at: seconds since the server began, when it arrived."""
+    """What was sent. headers have lower-case names; raw: the body as it came; at: when, in seconds since the server
+    began."""
 
     number: int
     path: str
     headers: Mapping[str, str]
+    raw: bytes
     body: dict[str, Any]
-    at: float = 0.0
+    at: float
 
     def message(self, role: str) -> str:
         """The text of the only message of that role."""
@@ -134,11 +136,12 @@ class ModelServer:
         """The variables that point a role (`LLM`, `READER`, `JUDGE`) here, with a key."""
         return {f"{role}_BASE_URL": self.url, f"{role}_API_KEY": KEY}
 
-    def answer(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Reply:
+    def answer(self, path: str, headers: Mapping[str, str], text: bytes) -> Reply:
         """Keep a request and ask the script for its reply."""
+        body = json.loads(text)
         with self._arriving:
             number = len(self.requests) + 1
-            self.requests.append(Request(number, path, headers, body, time.monotonic() - self._began))
+            self.requests.append(Request(number, path, headers, text, body, time.monotonic() - self._began))
         if path not in ("/v1/chat/completions", "/chat/completions"):
             return error(404, None, f"no such path: {path}")
         return self.script(number, body)
@@ -171,7 +174,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = server.answer(self.path, headers, json.loads(text))
+            reply = server.answer(self.path, headers, text)
             if reply.after:
                 time.sleep(reply.after)
             if reply.dropped:

@@ -27,5 +27,8 @@ def records(trials: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its bytes."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    """Everything below a folder: files with their bytes, folders (their names end in `/`) without."""
+    return {
+        f"{path.relative_to(folder)}{'/' if path.is_dir() else ''}": b"" if path.is_dir() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }

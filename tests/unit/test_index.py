@@ -484,13 +484,13 @@ def fold(records: Sequence[Record]) -> LedgerIndex:
 
 
 @given(any_work())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_what_counts_is_what_the_design_says(records: list[Record]):
     assert counting(fold(records)) == by_definition(records)
 
 
 @given(any_work())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_counting_again_counts_the_same(records: list[Record]):
     index = fold(records)
     again = LedgerIndex(index.ledger)
@@ -499,7 +499,7 @@ def test_counting_again_counts_the_same(records: list[Record]):
 
 
 @given(any_work(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_only_the_order_within_a_kind_matters(records: list[Record], random):
     by_kind = {kind: [entry for entry in records if entry.header.kind == kind] for kind in LEVELS}
     turns = [entry.header.kind for entry in records]
@@ -508,7 +508,7 @@ def test_only_the_order_within_a_kind_matters(records: list[Record], random):
 
 
 @given(any_work(), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_a_void_that_is_undone_leaves_everything_as_it_was(records: list[Record], data: st.DataObject):
     before = counting(fold(records))
     taken = data.draw(st.lists(st.sampled_from([entry.header.id for entry in records]), min_size=1))
@@ -518,7 +518,7 @@ def test_a_void_that_is_undone_leaves_everything_as_it_was(records: list[Record]
 
 
 @given(any_work())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_children_lead_to_everything_that_counts(records: list[Record]):
     index = fold(records)
     roots = [header.id for header in index.of("task")]

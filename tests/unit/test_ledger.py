@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import functools
+import itertools
 import json
 import logging
 import os
@@ -241,6 +242,21 @@ def test_a_reader_may_be_overtaken_by_an_append_between_any_two_reads(
         ledger.close()
 
 
+@pytest.mark.parametrize("seen", list(itertools.product(*zip(b"\n]\n", b",\n{", strict=True))), ids=bytes)
+def test_a_reader_may_see_any_of_the_three_bytes_that_an_append_changes(path: Path, seen: tuple[int, ...]):
+    path.write_bytes(file_of(THREE[:2]))
+    follower = Ledger.open(path)
+    path.write_bytes(file_of(THREE[:2])[:-3] + bytes(seen))
+    follower.refresh()
+    newcomer = Ledger.open(path)
+    assert ids(follower) == ["a1", "a2"]
+    assert ids(newcomer) in (["a1"], ["a1", "a2"])
+    path.write_bytes(file_of(THREE))
+    for reader in (follower, newcomer):
+        reader.refresh()
+        assert ids(reader) == ["a1", "a2", "a3"]
+
+
 # Group commit
 
 
@@ -438,8 +454,10 @@ def cut_to(size: int) -> bytes:
 AFTER_A_CUT = {
     "cut": [cut_to(size) for size in range(THIRD_ENDS, len(WHOLE))],
     "killed": [killed_after(count) for count in range(len(WHOLE) - THIRD_ENDS)],
-    "NULs": [cut_to(size) + b"\0" * 500 for size in range(THIRD_ENDS, len(WHOLE))],
-    "NULs for what was not cut": [WHOLE[:size].ljust(len(WHOLE), b"\0") for size in range(THIRD_ENDS, len(WHOLE))],
+    "NULs": [cut_to(size) + b"\0" * 500 for size in (*range(THIRD_ENDS, FOURTH_ENDS, 7), FOURTH_ENDS)],
+    "NULs for the rest": [
+        WHOLE[:size].ljust(len(WHOLE), b"\0") for size in (*range(THIRD_ENDS, FOURTH_ENDS, 7), FOURTH_ENDS)
+    ],
     "closed, then NULs": [file_of(THREE) + b"\0" * 100 + FOURTH[50:] + b"\n]\n", file_of(THREE) + b"\0"],
     "NULs inside": [WHOLE[: THIRD_ENDS + at] + b"\0" * 20 + WHOLE[THIRD_ENDS + at + 20 :] for at in (20, 60, 100)],
 }

@@ -139,7 +139,7 @@ def _refuse_constant(name: str) -> None:
 def _object(text: bytes, path: Path, line: int | None, problems: _Problems) -> dict[str, Any] | None:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         why = f"not valid JSON ({error}); is the file cut off?"
         problems.add(path, line, why)
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memtrials.benchmarks.inmind import DIRECT, INDIRECT
+from memtrials.benchmarks.inmind import BENCHMARK, DIRECT, INDIRECT
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.records import (
@@ -82,7 +82,7 @@ def read(path: Path, tasks: Collection[str], *, allow_partial: bool) -> list[Row
 def _problems(line: str, tasks: Collection[str], seen: dict[str, int], number: int) -> Row | list[str]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return [f"not valid JSON ({error})"]
     if not isinstance(row, dict):
         return ["not an object"]
@@ -148,8 +148,9 @@ def records(index: LedgerIndex, benchmark: str, path: Path) -> list[list[Record]
     name = f"{IMPORTED}-{names[0]}"
     known = {"system": IMPORTED, "name": names[0], "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     roles: tuple[Role, ...] = ("system", "fetch", "reader")
-    claimed = {"claimed": rows[0].config, "capabilities": [], "control": False}
-    configs = {role: config_record(role, name, {**known, "role": role}, claimed) for role in roles}
+    claimed = json.dumps(rows[0].config, ensure_ascii=False)  # text, as everything that others made
+    provenance = {"claimed": claimed, "capabilities": [], "control": False}
+    configs = {role: config_record(role, name, {**known, "role": role}, provenance) for role in roles}
     fresh = [record for record in configs.values() if record.header.key not in index.configs]
     groups = [fresh] if fresh else []
     ids = {role: record.header.key or "" for role, record in configs.items()}
@@ -230,7 +231,7 @@ def rows(
     if not cells:
         raise UserError(f"no answers of {benchmark} are selected; answer comes first, or check --system and --reader")
     if len(cells) > 1:
-        listed = [f"  --system {s} with {f}, answered by {r}" for s, f, r in cells]
+        listed = [f"  --system {s} --config {f} --reader {r}" for s, f, r in cells]
         raise UserError("a submission is about one system, fetch configuration and reader; select one", listed)
     (cell, by_task), *_ = cells.items()
     tasks = [task for task in tasks_of(index, benchmark) if (benchmark, task) in chosen.tasks]
@@ -239,7 +240,8 @@ def rows(
         raise UserError(f"{len(missing)} of {len(tasks)} tasks have no complete trial; finish them or --allow-partial")
     if not allow_voided:
         _refuse_voided(index, benchmark, cell[0])
-    config = _true_config(index, cell)
+    whole = benchmark == f"{BENCHMARK.name}@released" and len(tasks) - len(missing) == BENCHMARK.published_tasks
+    config = _true_config(index, cell, whole=whole)
     return [_row(index, task, by_task[task], cell[0], config) for task in tasks if task not in missing]
 
 
@@ -249,17 +251,18 @@ def _refuse_voided(index: LedgerIndex, benchmark: str, system: str) -> None:
         if body.right + body.wrong == 0:
             continue
         voided = [index.ledger.header(p) for p in header.parents if p in index.ledger]
-        if any(h.benchmark == benchmark and h.system == system for h in voided):
+        if any(h.benchmark == benchmark and h.system in (None, system) for h in voided):
             raise UserError(
                 f"results of {system} were voided after their verdict was known ({body.right} right, {body.wrong} "
                 f"wrong: {body.reason!r}); --allow-voided exports all the same"
             )
 
 
-def _true_config(index: LedgerIndex, cell: Sequence[str]) -> dict[str, Any]:
+def _true_config(index: LedgerIndex, cell: Sequence[str], *, whole: bool) -> dict[str, Any]:
+    """What really made the rows. whole: they are all tasks of the published data, without which nothing is class P."""
     system, fetch, reader = (index.config(c) for c in cell)
     model = reader.settings.get("model")
-    class_ = "R" if model == "offline" else "P" if reader.provenance.get("published") else "M"
+    class_ = "R" if model == "offline" else "P" if whole and reader.provenance.get("published") else "M"
     return {
         "class": class_,
         "answer_model": model if model is not None else "unknown",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.records import FailureBody, IngestBody
 from memtrials.settings import checkout
@@ -23,7 +24,10 @@ def manifests_folder(ledger: Path) -> Path:
 
 
 def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) -> list[Path]:
-    """Write the manifests of these system ids; the files, whole or not at all."""
+    """Write the manifests of these system ids that aren't up to date; the files, whole or not at all.
+
+    Raises UserError when one can't be written.
+    """
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for header in index.of("ingest"):
         if header.system and header.system in systems:
@@ -57,7 +61,6 @@ def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) ->
     written = []
     folder = manifests_folder(ledger)
     for (benchmark, system), some in rows.items():
-        folder.mkdir(exist_ok=True)
         path = folder / f"{benchmark}.{system}.json"
         manifest = {
             "benchmark": benchmark,
@@ -66,8 +69,15 @@ def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) ->
             "failed": sum(row["status"] == "failed" for row in some),
             "states": some,
         }
+        text = json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
         fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", "utf-8")
-        fresh.replace(path)
+        try:
+            folder.mkdir(exist_ok=True)
+            fresh.write_text(text, "utf-8")
+            fresh.replace(path)
+        except OSError as error:
+            raise UserError(f"{path}: the manifest can't be written ({error.strerror})") from None
         written.append(path)
     return written

@@ -94,15 +94,11 @@ def print_stores(found: Sequence[StoreFile]) -> None:
 
 
 def print_doctor(lines: Sequence[tuple[str, str, str]], missing: Sequence[str]) -> None:
-    """Settings, their values and sources; then what is missing."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
+    """Settings, their values and sources; then what is missing. Nothing is folded: values are there to be copied."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        table.add_row(*line)
-    out = console()
-    out.print(table)
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     for problem in missing:
-        out.print(f"missing: {problem}", soft_wrap=True)
+        print(f"missing: {problem}")
     if not missing:
-        out.print("nothing is missing")
+        print("nothing is missing")

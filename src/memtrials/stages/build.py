@@ -14,7 +14,7 @@ from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
-from memtrials.records import Header, Record, TaskBody, new_id, now, sha256, work_key
+from memtrials.records import Header, Record, TaskBody, clean_text, new_id, now, sha256, work_key
 from memtrials.stages.common import Options
 
 BATCH = 200
@@ -139,6 +139,7 @@ def _export(benchmark: Benchmark, loaded: Loaded, data: Path, folder: Path) -> N
         for task, _, body in loaded.tasks:
             timeline = benchmark.export_timeline(data, loaded.name, task, body)
             path = folder / f"{benchmark.name}-task-{task}.json"
-            path.write_text(json.dumps(timeline, ensure_ascii=False, indent=2) + "\n", "utf-8")
+            text = json.dumps(timeline, ensure_ascii=False, indent=2)
+            path.write_text(clean_text(text) + "\n", "utf-8")
     except OSError as error:
         raise UserError(f"{folder}: timelines can't be written ({error.strerror})") from None

@@ -167,7 +167,7 @@ def _replies(request: JudgeRequest) -> dict[str, str] | None:
         try:
             row = json.loads(line)
             custom_id, reply = row["custom_id"], row["reply"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{path}, line {number}: not an object with custom_id and reply") from None
         if not isinstance(custom_id, str) or not isinstance(reply, str):
             raise UserError(f"{path}, line {number}: custom_id and reply must be texts")

@@ -202,9 +202,12 @@ class _Folding:
 
     def _shares(self, benchmark: Benchmark, metric: Metric, cell: Cell, verdicts: Iterable[Header]) -> list[Number]:
         questions = self.questions(cell.benchmark, metric.query)
+        by_type = self.request.by in ("type", "domain")
         groups: dict[str | None, dict[str, list[tuple[tuple[str, ...], float]]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        if by_type:  # a type without any verdict has a row, too
+            groups.update({type_ or "none": defaultdict(list) for _, type_ in questions.values()})
         returned: dict[str | None, set[tuple[str, str]]] = defaultdict(set)
         for verdict in verdicts:
             chain = self.lineage(verdict)
@@ -220,9 +223,7 @@ class _Folding:
             groups[None] = {}
         numbers = []
         for group, paths in sorted(groups.items(), key=lambda pair: pair[0] or ""):
-            scope = {
-                q: ct for q, ct in questions.items() if self.request.by not in ("type", "domain") or ct[1] == group
-            }
+            scope = {q: ct for q, ct in questions.items() if not by_type or (ct[1] or "none") == group}
             clusters = {f"{task}/{query}": cluster for (task, query), (cluster, _) in scope.items()}
             causes = {
                 f"{task}/{query}": self.cause(cell, metric.name, task, query)

@@ -39,8 +39,10 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
     specs = [systems.load(name) for name in dict.fromkeys(request.systems)]
     ledger = Ledger.open(options.trials)
     try:
-        replay = _Replay(specs, request, options, ledger)
-        return run_plan(
+        replay = _Replay(specs, request, options)
+        if not options.dry_run:
+            replay.sweep()
+        outcome = run_plan(
             "replay",
             options,
             ledger,
@@ -49,9 +51,12 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
             role="system",
             workers=options.workers or PIPELINED,
             check=replay.check,
-            finish=replay.finish,
+            finish=replay.close,
             forecast=replay.forecast,
         )
+        if not options.dry_run:
+            write_manifests(LedgerIndex(ledger), options.trials, list(replay.specs))
+        return outcome
     finally:
         ledger.close()
 
@@ -110,16 +115,24 @@ class _Prefix:
 class _Replay:
     """One run of the stage: the timelines of its tasks and the one system that is open."""
 
-    def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options, ledger: Ledger) -> None:
+    def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options) -> None:
         self.specs = {spec.id: spec for spec in specs}
         self.request = request
         self.options = options
-        self.ledger = ledger
         self._system: tuple[str, System] | None = None
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
 
     # --- before anything is written ---
+
+    def sweep(self) -> None:
+        """Delete what killed runs left half-built, unless somebody is building there."""
+        for system in self.specs:
+            folder = stores_folder(self.options.trials) / system
+            if any(folder.glob("*.part")):
+                with locks.idle(self.options.trials, "replay", system) as idle:
+                    if idle:
+                        remove_parts(folder)
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Read every timeline and compare it with what build recorded. Raises UserError."""
@@ -230,20 +243,9 @@ class _Replay:
         if self._system is None or self._system[0] != spec.id:
             self._close()
             folder = stores_folder(self.options.trials) / spec.id
-            if folder.is_dir() and not self._others_build(spec.id):
-                remove_parts(folder)
             surroundings = Surroundings(folder, cache_folder(self.options.settings))
             self._system = (spec.id, spec.plugin.open(spec.state, surroundings))
         return self._system[1]
-
-    def _others_build(self, system: str) -> bool:
-        """Whether another live process is building states of this system."""
-        building = [
-            holder
-            for holder in locks.holders(self.options.trials)
-            if any(claim.stage == "replay" and claim.system == system for claim in holder.claims)
-        ]
-        return len(building) > 1
 
     def _close(self) -> None:
         if self._system is None:
@@ -256,7 +258,6 @@ class _Replay:
         system.close()
         self._system = None
 
-    async def finish(self) -> None:
-        """Close what is open and rewrite the manifests from the ledger."""
+    async def close(self) -> None:
+        """Close what is open."""
         self._close()
-        write_manifests(LedgerIndex(self.ledger), self.options.trials, list(self.specs))

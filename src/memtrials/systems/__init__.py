@@ -77,13 +77,20 @@ def load(name: str) -> SystemSpec:
         tables = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML ({error})") from None
-    for table in tables:
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None
+    for table, value in tables.items():
         if table not in ("state", "fetch"):
             raise UserError(f"{path}: {unknown('table', table, ('state', 'fetch'))}")
+        if not isinstance(value, dict):
+            raise UserError(f"{path}: {table} is {value!r}; it must be a table, [{table}]")
     state, fetch = tables.get("state", {}), tables.get("fetch", {})
     if not isinstance(state.get("system"), str):
         raise UserError(f'{path}: table [state] needs a key `system`, for example system = "embedded"')
-    kind = plugin(state["system"])
+    try:
+        kind = plugin(state["system"])
+    except UserError as error:
+        raise UserError(f"{path}, table [state]: {error}") from None
     _check(path, "state", {k: v for k, v in state.items() if k != "system"}, kind.state, kind)
     _check(path, "fetch", fetch, kind.fetch, kind)
     resolved = {**kind.state, **state, "version": kind.version}
@@ -94,8 +101,8 @@ def _check(path: Path, table: str, given: Mapping[str, Any], known: Mapping[str,
     for key, value in given.items():
         if key not in known:
             raise UserError(f"{path}, table [{table}]: {unknown('key', key, known)}")
-        if type(value) is not type(known[key]):
-            raise UserError(f"{path}, table [{table}]: {key} is {value!r}; a {type(known[key]).__name__} is expected")
+        if type(value) is not (wanted := type(known[key])):
+            raise UserError(f"{path}, table [{table}]: {key} is {value!r}; its type must be {wanted.__name__}")
         if key in kind.choices and value not in kind.choices[key]:
             raise UserError(f"{path}, table [{table}]: {unknown(key, str(value), map(str, kind.choices[key]))}")
         if key == "k" and value < 1:

@@ -65,12 +65,10 @@ class Stores:
 
     def create(self, namespace: str) -> None:
         """Begin an empty store. Raises UserError when the folder can't be written."""
-        try:
+        with _writing(self.part(namespace)):
             self.folder.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.part(namespace), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
-        except OSError as error:
-            raise UserError(f"{self.part(namespace)}: can't be created ({error.strerror})") from None
-        self._connect(namespace).executescript(SCHEMA)
+            self._connect(namespace).executescript(SCHEMA)
         self._sessions[namespace] = 0
 
     def _connect(self, namespace: str) -> sqlite3.Connection:
@@ -85,20 +83,22 @@ class Stores:
         position = self._sessions[namespace]
         self._sessions[namespace] = position + 1
         connection = self._open[namespace]
-        connection.executemany(
-            "INSERT INTO turns (session, turn, role, speaker, time, content) VALUES (?, ?, ?, ?, ?, ?)",
-            [(position, n, t.role, t.speaker, t.time, t.content) for n, t in enumerate(session.turns)],
-        )
-        connection.executemany(
-            "INSERT INTO chunks (session, first, last, vector) VALUES (?, ?, ?, ?)",
-            [(position, first, last, vector) for first, last, vector in chunks],
-        )
+        with _writing(self.part(namespace)):
+            connection.executemany(
+                "INSERT INTO turns (session, turn, role, speaker, time, content) VALUES (?, ?, ?, ?, ?, ?)",
+                [(position, n, t.role, t.speaker, t.time, t.content) for n, t in enumerate(session.turns)],
+            )
+            connection.executemany(
+                "INSERT INTO chunks (session, first, last, vector) VALUES (?, ?, ?, ?)",
+                [(position, first, last, vector) for first, last, vector in chunks],
+            )
 
     def fork(self, source: str, namespace: str) -> None:
         """Begin a store as a copy of one being built."""
-        self._open[source].commit()  # only then is its file whole
-        shutil.copyfile(self.part(source), self.part(namespace))
-        self._connect(namespace)
+        with _writing(self.part(namespace)):
+            self._open[source].commit()  # only then is its file whole
+            shutil.copyfile(self.part(source), self.part(namespace))
+            self._connect(namespace)
         self._sessions[namespace] = self._sessions[source]
 
     def freeze(self, namespace: str) -> None:
