@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,3 +89,49 @@ def answered(ledgers: dict[str, Path], tmp_path: Path) -> Path:
 def judged(ledgers: dict[str, Path], tmp_path: Path) -> Path:
     """`answered` with the offline judge's verdicts."""
     return _copy(ledgers, "judge", tmp_path)
+
+
+# --- what ran: each folder of tests is a group ---
+
+GROUPS: pytest.StashKey[dict[str, dict[str, int]]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[GROUPS] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Benches come last, when nothing else has to share the machine with them."""
+    items.sort(key=lambda item: _group(item.nodeid) == "bench")
+
+
+def _group(nodeid: str) -> str:
+    return nodeid.partition("tests/")[2].partition("/")[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """How many tests of each group ran and were skipped."""
+    counts = config.stash[GROUPS]
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            of_group = counts.setdefault(_group(report.nodeid), {"ran": 0, "skipped": 0})
+            of_group["skipped" if outcome == "skipped" else "ran"] += 1
+    for group, count in sorted(counts.items()):
+        terminalreporter.write_line(f"{group}: {count['ran']} ran, {count['skipped']} skipped")
+    terminalreporter.write_line(f"skipped in all: {sum(count['skipped'] for count in counts.values())}")
+    for group in _idle(config):
+        terminalreporter.write_line(f"nothing ran in {group}, which should have run", red=True)
+
+
+def _idle(config: pytest.Config) -> list[str]:
+    """Groups that had to run (MEMTRIALS_REQUIRED_GROUPS) and in which nothing did."""
+    required = os.environ.get("MEMTRIALS_REQUIRED_GROUPS", "").split()
+    return [group for group in required if not config.stash[GROUPS].get(group, {}).get("ran")]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """A group that should have run and didn't fails the run."""
+    yield
+    if _idle(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memtrials.systems.store import Stores
 from support.cli import Finished, call_cli, run_cli
 from support.releases import (
     BACKGROUND,
@@ -250,6 +252,14 @@ def test_bad_data_leaves_a_ledger_as_it_is(desk: Desk):
     change_tasks(desk.release, change(0, query=3))
     refused(desk.build("--allow-modified", code=2), "field query is a number")
     assert state_of(desk.results) == before
+
+
+def test_timelines_with_lone_surrogates_are_written(desk: Desk):
+    change_tasks(desk.release, change(0, user_message="half of \ud83d", query="the rest \udf89?"))
+    desk.build("--allow-modified", "--export-timelines", str(desk.results / "timelines"))
+    timeline = json.loads((desk.results / "timelines" / "inmind-task-2.json").read_text("utf-8"))
+    assert timeline["sessions"][4]["turns"][-2]["content"] == "half of \ufffd"
+    assert timeline["queries"]["query"] == "the rest \ufffd?"
 
 
 def test_timelines_that_cannot_be_written(desk: Desk, tmp_path: Path):
@@ -586,3 +596,31 @@ def test_a_damaged_state_is_a_failure_that_names_its_file(replayed: Path):
     assert finished.code == 2
     assert "Traceback" not in finished.err
     assert f"{path}: can't be read (file is not a database)" in finished.err
+
+
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a state finds room for six pages."""
+    connect = Stores._connect
+
+    def bounded(self: Stores, namespace: str) -> sqlite3.Connection:
+        connection = connect(self, namespace)
+        connection.execute("PRAGMA max_page_count = 6")
+        return connection
+
+    monkeypatch.setattr(Stores, "_connect", bounded)
+
+
+def test_a_full_disk_ends_replay_and_leaves_no_half_built_state(built: Path, monkeypatch: pytest.MonkeyPatch):
+    small_disk(monkeypatch)
+    finished = call_cli("replay", "bm25", "--trials", str(built), "--quiet")
+    refused_alone(finished, ".part: this state can't be written (database or disk is full); make room")
+    assert list(built.parent.glob("trials.stores/*/*")) == []
+    assert not any(record["kind"] in ("ingest", "failure") for record in json.loads(built.read_bytes()))
+    monkeypatch.undo()
+    assert call_cli("replay", "bm25", "--trials", str(built)).code == 0
+
+
+def test_a_file_where_the_states_should_be(built: Path):
+    built.with_suffix(".stores").write_text("here already")
+    finished = call_cli("replay", "bm25", "--trials", str(built), "--quiet")
+    refused_alone(finished, ".part: this state can't be written (Not a directory)")

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support.commands import REFERENCE, reference
 
 from memtrials.systems import names
+from support.commands import REFERENCE, reference
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

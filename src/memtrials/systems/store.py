@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -103,26 +103,20 @@ class Stores:
 
     def freeze(self, namespace: str) -> None:
         """Sync the store and give it its name."""
-        self._open[namespace].commit()
-        self._close(namespace)
         part = self.part(namespace)
-        fd = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        part.rename(self.path(namespace))
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with _writing(part):
+            self._open[namespace].commit()
+            self._close(namespace)
+            _sync(part)
+            part.rename(self.path(namespace))
+            _sync(self.folder)
 
     def discard(self, namespace: str) -> None:
         """Remove a store, frozen or not."""
         self._close(namespace)
         for path in (self.part(namespace), self.path(namespace), Path(f"{self.part(namespace)}-journal")):
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
 
     def _close(self, namespace: str) -> None:
         self._sessions.pop(namespace, None)
@@ -162,6 +156,26 @@ class Stores:
 def stores_folder(ledger: Path) -> Path:
     """Where the states of a ledger's embedded systems are."""
     return ledger.with_suffix(".stores")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what goes wrong with a file so that the user can act on it. Raises UserError."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path}: this state can't be written ({reason}); make room or fix it, then run again"
+        ) from None
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def remove_parts(folder: Path) -> int:
