@@ -237,10 +237,12 @@ class AnswerBody(Body, frozen=True, kw_only=True):
 
 
 class VerdictBody(Body, frozen=True, kw_only=True):
-    """A judge's decision: score is 0.0 or 1.0."""
+    """A judge's decision: score is 0.0 or 1.0. flagged: the judged answer itself holds a verdict in the judge's form,
+    so it may have steered the judge."""
 
     score: float
     reason: str
+    flagged: bool = False
     call: Call | None = None
     raw: str | None = None
 

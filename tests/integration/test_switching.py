@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import ssl
 import subprocess
@@ -426,12 +427,21 @@ STAGES = {
 EVERYTHING = {"ingest": 8, "retrieval": 16, "answer": 16, "verdict": 40}
 
 
+@pytest.fixture(scope="module")
+def _complete(ledgers: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    trials = (
+        Path(shutil.copytree(ledgers["fetch"].parent, tmp_path_factory.mktemp("complete") / "copy")) / "trials.json"
+    )
+    with ModelServer(speak) as server:
+        run(trials, server, Step(ALPHA, done=16))
+        assert judged(trials, server, "--judge", "one") == 40
+    return trials
+
+
 @pytest.fixture
-def complete(fetched: Path, server: ModelServer) -> Path:
+def complete(_complete: Path, tmp_path: Path) -> Path:
     """Every trial of bm25 answered by alpha and judged by one."""
-    run(fetched, server, Step(ALPHA, done=16))
-    assert judged(fetched, server, "--judge", "one") == 40
-    return fetched
+    return Path(shutil.copytree(_complete.parent, tmp_path, dirs_exist_ok=True)) / _complete.name
 
 
 def pending(trials: Path, server: ModelServer) -> dict[str, int]:
@@ -498,7 +508,6 @@ def void(trials: Path, *arguments: str) -> dict[str, Any]:
 def test_a_void_takes_out_what_it_names_and_what_was_made_from_it_and_can_be_undone(
     complete: Path, server: ModelServer, case: Voiding
 ) -> None:
-    assert pending(complete, server) == {}
     before = files(complete.parent)
     dry = void(complete, *shlex.split(case.selection), *BM25, "--dry-run")
     assert (dry["kinds"], dry["appended"]) == (case.gone, 0)
@@ -516,13 +525,11 @@ def test_a_void_takes_out_what_it_names_and_what_was_made_from_it_and_can_be_und
     asked = len(server.requests)
     assert void(complete, voided["id"])["appended"] == 1
     assert pending(complete, server) == {}
-    assert redo(complete, server) == {}
     undone = records(complete, "void")[-1]
     void(complete, undone["id"])  # the undoing undone
     assert pending(complete, server) == case.pending
     assert len(server.requests) == asked
     assert redo(complete, server) == case.again
-    assert pending(complete, server) == {}
 
 
 def test_a_void_undone_after_its_work_was_done_again_leaves_twins_that_count_once(

@@ -320,16 +320,17 @@ def test_another_timeline_gives_another_state(lab: Lab):
     assert lab.answers(system, "state0") != lab.answers(system, "state1")
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-def test_an_empty_session_counts_as_a_session_and_holds_nothing(lab: Lab, place: int):
-    timeline = [*GARDEN[:place], Session((), "2024/03/03 (Sun) 00:00"), *GARDEN[place:]]
-    moved = {turn: text for turn, text in contents(timeline).items() if text == "I'm allergic to wasps."}
-    (evidence,) = moved
-    found = lab.ask(lab.fed(timeline), "I'm allergic to wasps.", evidence=(evidence,), k=1)
-    assert (evidence in shown(found, timeline)) == (lab.keeps and lab.can("verbatim"))
-    if found.items:
-        assert found.items[0].turns is not None
-        assert evidence in found.items[0].turns
+def test_an_empty_session_counts_as_a_session_and_holds_nothing(lab: Lab):
+    """Before, between and after the others: what comes later moves on by one."""
+    empty, said = Session((), "2024/03/03 (Sun) 00:00"), "I'm allergic to wasps."
+    timelines = [[*GARDEN[:place], empty, *GARDEN[place:]] for place in (0, 2, 5)]
+    system = lab.fed(*timelines)
+    for number, (timeline, evidence) in enumerate(zip(timelines, ("5.0", "5.0", "4.0"), strict=True)):
+        found = lab.ask(system, said, f"state{number}", evidence=(evidence,), k=1)
+        assert (evidence in shown(found, timeline)) == (lab.keeps and lab.can("verbatim"))
+        if found.items:
+            assert found.items[0].turns is not None
+            assert evidence in found.items[0].turns
 
 
 def test_a_timeline_without_turns_gives_an_empty_context(lab: Lab):
@@ -370,26 +371,25 @@ def test_awkward_texts_come_back_unchanged(lab: Lab):
             assert any(item.turns == (f"{number}.0",) and item.text == text for item in found.items)
 
 
-@pytest.mark.parametrize("nothing", ["", " ", "\n", "…", "\0"], ids=repr)
-def test_turns_without_words_do_no_harm(lab: Lab, nothing: str):
-    timeline = [
-        session(None, nothing, "Water them.", nothing, first="user"),
-        session(None, "I keep two cats.", nothing),
-    ]
-    found = lab.ask(lab.fed(timeline), "I keep two cats.", evidence=("1.0",), k=1)
-    assert ("I keep two cats." in found.context) == (lab.keeps and lab.can("verbatim"))
+NOTHING = ("", " ", "\n", "…", "\0")
+"""Contents without a word."""
 
 
-@pytest.mark.parametrize(
-    "question",
-    ["", "…", "\0", "図書館?", "tomatoes " * 20_000, "x" * 100_000, "' OR 1=1 --"],
-    ids=lambda q: repr(q[:9]),
-)
-def test_any_text_can_be_asked(lab: Lab, question: str):
-    found = lab.ask(lab.fed(GARDEN), question, k=3)
-    assert len(found.items or ()) <= 3
-    if lab.spec.state.get("retriever") == "bm25" and not any(letter.isalnum() for letter in question):
-        assert (found.items, found.context) == ((), "")
+def test_turns_without_words_do_no_harm(lab: Lab):
+    said = "I keep two cats."
+    system = lab.fed(*([session(None, text, "Water them.", text), session(None, said, text)] for text in NOTHING))
+    for number in range(len(NOTHING)):
+        found = lab.ask(system, said, f"state{number}", evidence=("1.0",), k=1)
+        assert (said in found.context) == (lab.keeps and lab.can("verbatim"))
+
+
+def test_any_text_can_be_asked(lab: Lab):
+    system = lab.fed(GARDEN)
+    for question in (*NOTHING, "図書館?", "tomatoes " * 20_000, "x" * 100_000, "' OR 1=1 --"):
+        found = lab.ask(system, question, k=3)
+        assert len(found.items or ()) <= 3
+        if question in NOTHING and lab.spec.state.get("retriever") == "bm25":
+            assert (found.items, found.context) == ((), "")
 
 
 # Frozen
@@ -497,6 +497,8 @@ def test_a_discarded_state_leaves_nothing(lab: Lab, frozen: bool):
     assert system.exists("gone") != lab.keeps
     assert lab.files() == kept
     assert lab.answers(system) == answers
+    lab.feed(system, "gone", GARDEN)
+    assert lab.answers(system, "gone") == answers
 
 
 def test_discarding_what_was_never_there_does_nothing(lab: Lab):

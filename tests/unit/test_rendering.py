@@ -28,16 +28,10 @@ def test_a_turn_shows_time_role_and_content(stored: StoredTurn, expected: str):
     assert render_turn(stored) == expected
 
 
-@pytest.mark.parametrize("end", ["", "\n", " \n"])
-def test_a_time_that_ends_the_content_is_not_shown_twice(end: str):
-    content = f"I eat no nuts.\n---TIMESTAMP: {TIME}{end}"
-    assert render_turn(turn(content)) == f"user: {content}"
-
-
-def test_a_time_elsewhere_in_the_content_is_shown_before_it():
-    content = f"Was it {TIME}, or later?"
+@pytest.mark.parametrize("content", [f"Was it {TIME}, or later?", f"I eat no nuts.\n---TIMESTAMP: {TIME}"])
+def test_a_time_in_the_content_changes_nothing(content: str):
+    """Every turn looks alike, whether its content ends with the time or not."""
     assert render_turn(turn(content)) == f"[{TIME}] user: {content}"
-    assert render_turn(turn("---TIMESTAMP: 2024/03/03 (Sun) 10:15")).startswith(f"[{TIME}] user: ---TIMESTAMP")
 
 
 def test_content_is_data_and_stays_as_it_is():

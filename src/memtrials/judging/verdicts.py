@@ -34,6 +34,15 @@ def parse_score(reply: str) -> tuple[float, str]:
     return scores.pop(), reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
 
 
+def holds_verdict(answer: str) -> bool:
+    """Whether a text that is to be judged holds a verdict in the judge's own form."""
+    try:
+        parse_score(answer)
+    except UnreadableError:
+        return False
+    return True
+
+
 def _binary(score: object) -> float:
     value = float(score) if isinstance(score, str) and _WRITTEN.fullmatch(score.strip()) else score
     if isinstance(value, bool) or value not in (0, 1):

@@ -23,6 +23,7 @@ class Number:
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
+    flagged: verdicts on answers that hold a verdict in the judge's own form.
     """
 
     cell: Cell
@@ -45,6 +46,7 @@ class Number:
     subset: bool = False
     loaded: bool = False
     models: tuple[str, ...] = ()
+    flagged: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memtrials.index import WORK_KINDS, LedgerIndex
+from memtrials import benchmarks
+from memtrials.index import WORK_KINDS, LedgerIndex, Work
 from memtrials.records import AnswerBody, Header, Kind, VerdictBody
 
 COLUMNS = ("tasks", "ingested", "fetched", "answered", "judged", "failed", "given up", "in flight", "void", "spent")
@@ -34,10 +36,10 @@ def status_rows(index: LedgerIndex) -> list[dict[str, Any]]:
     rows = []
     for benchmark in index.benchmarks:
         tasks = [task for name, task in index.tasks if name == benchmark]
-        queries = sum(len(index.task(benchmark, task).queries) for task in tasks)
         for place in _places(index, benchmark) or [Place(benchmark)]:
-            row = {**place._asdict(), **_counts(index, place, len(tasks))}
-            rows.append({**row, "next": _next(row, queries)})
+            made = _made(index, place)
+            counts = _counts(index, place, made, len(tasks))
+            rows.append({**place._asdict(), **counts, "next": _next(index, place, made, len(tasks))})
     return rows
 
 
@@ -64,27 +66,49 @@ def _begun(ids: Iterable[str | None]) -> list[str | None]:
     return list(dict.fromkeys(i for i in ids if i is not None)) or [None]
 
 
-def _counts(index: LedgerIndex, place: Place, tasks: int) -> dict[str, Any]:
+class Made(NamedTuple):
+    """What counts of a place's work."""
+
+    ingests: list[Header]
+    trials: list[Header]
+    answers: list[Header]
+    verdicts: list[Header]
+
+
+def _made(index: LedgerIndex, place: Place) -> Made:
     def mine(kind: Kind, *names: str) -> list[Header]:
         wanted = [(name, getattr(place, name)) for name in ("benchmark", *names)]
         return [h for h in index.of(kind) if all(getattr(h, name) == value for name, value in wanted)]
 
-    answers = mine("answer", "system", "fetch", "reader") if place.reader else []
     verdicts = mine("verdict", "system", "fetch", "judge") if place.judge else []
-    verdicts = [h for h in verdicts if h.reader in (None, place.reader)]
-    open_failures = [w for w, some in index.failures.items() if w not in index.done and place.met_by(some[-1])]
+    return Made(
+        mine("ingest", "system") if place.system else [],
+        mine("retrieval", "system", "fetch") if place.fetch else [],
+        mine("answer", "system", "fetch", "reader") if place.reader else [],
+        [v for v in verdicts if v.reader in (None, place.reader)],
+    )
+
+
+def _failures(index: LedgerIndex, place: Place) -> dict[Work, Header]:
+    """The last failure of each piece of a place's work that isn't done."""
+    last = {work: some[-1] for work, some in index.failures.items() if work not in index.done}
+    return {work: failure for work, failure in last.items() if place.met_by(failure)}
+
+
+def _counts(index: LedgerIndex, place: Place, made: Made, tasks: int) -> dict[str, Any]:
+    open_failures = _failures(index, place)
     given_up = sum(index.given_up(work) for work in open_failures)
     return {
         "tasks": tasks,
-        "ingested": len(mine("ingest", "system")) if place.system else 0,
-        "fetched": len(mine("retrieval", "system", "fetch")) if place.fetch else 0,
-        "answered": len(answers),
-        "judged": len(verdicts),
+        "ingested": len(made.ingests),
+        "fetched": len(made.trials),
+        "answered": len(made.answers),
+        "judged": len(made.verdicts),
         "failed": len(open_failures) - given_up,
         "given up": given_up,
         "in flight": len(index.in_flight),
         "void": sum(h.id in index.void_ids and h.system is not None and place.met_by(h) for h in index.ledger.headers),
-        "spent": _tokens(index, answers, verdicts),
+        "spent": _tokens(index, made.answers, made.verdicts),
     }
 
 
@@ -95,25 +119,45 @@ def _tokens(index: LedgerIndex, answers: list[Header], verdicts: list[Header]) -
     return sum(known) if known else None
 
 
-def _next(row: dict[str, Any], queries: int) -> str:
-    """The command that goes on from here."""
-    where = f" --benchmark {row['benchmark']}"
-    if row["system"] is None:
+def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
+    """The command that goes on from here. What was given up isn't asked for again."""
+    where = f" --benchmark {place.benchmark}"
+    if place.system is None:
         return f"memtrials replay SYSTEM{where}"
-    name = _name(row["system"])
-    imported = name.startswith("imported-")
-    if row["ingested"] < row["tasks"] and not imported:
-        return f"memtrials replay {name}{where}"
-    if row["fetched"] < queries and not imported:
-        return f"memtrials fetch {row['system']}{where}"
-    where += f" --system {row['system']}"
-    if row["answered"] < row["fetched"]:
-        return f"memtrials answer{' --reader ' + _name(row['reader']) if row['reader'] else ''}{where}"
-    return f"memtrials metrics{where}" if row["judge"] else f"memtrials judge{where}"
+    given_up = Counter(
+        f.stage for (key, n), f in _failures(index, place).items() if n == 1 and index.given_up((key, n))
+    )
+    name = index.config(place.system).name
+    if not name.startswith("imported-"):
+        if len({h.task for h in made.ingests}) + given_up["replay"] < tasks:
+            return f"memtrials replay {name}{where}"
+        queries = sum(len(index.task(place.benchmark, h.task or "").queries) for h in made.ingests)
+        if len({(index.parent(h).id, h.query) for h in made.trials}) + given_up["fetch"] < queries:
+            return f"memtrials fetch {place.system}{where}"
+    where += f" --system {place.system}"
+    reader = f" --reader {shlex.quote(index.config(place.reader).name)}" if place.reader else ""
+    if len(_parents(index, made.answers)) + given_up["answer"] < len(made.trials):
+        return f"memtrials answer{reader}{where}"
+    if place.judge is None:
+        return f"memtrials judge{where}"
+    if _unjudged(index, place, made) > given_up["judge"]:
+        return f"memtrials judge --judge {shlex.quote(index.config(place.judge).name)}{reader}{where}"
+    return f"memtrials metrics{where}"
 
 
-def _name(config_id: str) -> str:
-    return config_id.rpartition("-")[0]
+def _parents(index: LedgerIndex, headers: Iterable[Header]) -> set[str]:
+    return {index.parent(h).id for h in headers}
+
+
+def _unjudged(index: LedgerIndex, place: Place, made: Made) -> int:
+    """How many verdicts are missing of the metrics that this judge has begun here."""
+    benchmark = benchmarks.find(place.benchmark)
+    count = 0
+    for metric in map(benchmark.metric, {v.metric or "" for v in made.verdicts}):
+        judged = _parents(index, (v for v in made.verdicts if v.metric == metric.name))
+        parents = made.trials if metric.reads == "retrieval" else made.answers
+        count += sum(p.id not in judged for p in parents if metric.query in (None, p.query))
+    return count
 
 
 def totals(index: LedgerIndex) -> dict[str, int]:

@@ -220,6 +220,8 @@ def _shown(number: Number | None) -> str:
         text += f" (n = {number.n})"
     if number.loaded:
         text += " loaded"
+    if number.flagged:
+        text += f"\n{number.flagged} flagged"
     if number.models:
         text += f"\n{len(number.models)} snapshots"
     return text

@@ -146,10 +146,8 @@ class _Readers:
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """A model needs a key before anything is sent. Raises UserError."""
-        for work in plan.work:
-            if not work.spec.is_offline:
-                endpoint("reader", self.model, self.options.settings)
-                return
+        if not self.options.dry_run and any(not work.spec.is_offline for work in plan.work):
+            endpoint("reader", self.model, self.options.settings)
 
     def _reader(self, config: RoleConfig) -> Reader:
         if config.is_offline:

@@ -9,11 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from memtrials import benchmarks
 from memtrials.benchmarks.base import Benchmark, Metric, Prompts
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex, Pair
 from memtrials.judging.payloads import Message, judge_messages
+from memtrials.judging.verdicts import holds_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel
@@ -241,7 +244,9 @@ class _Judges:
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """A model needs a key before anything is sent. Raises UserError."""
-        if self.replies is None and any(not work.spec[0].config.is_offline for work in plan.work):
+        if self.options.dry_run or self.replies is not None:
+            return
+        if any(not work.spec[0].config.is_offline for work in plan.work):
             endpoint("judge", self.model, self.options.settings)
 
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
@@ -270,8 +275,11 @@ class _Judges:
             return VerdictBody(score=score, reason=reason)
         if self.replies is not None:
             reply = self.replies[custom_id(work)]
-            return read_verdict(reply, raw=reply)
-        return await ask_judge(self._model(judging.config), self.messages(index, work))
+            verdict = read_verdict(reply, raw=reply)
+        else:
+            verdict = await ask_judge(self._model(judging.config), self.messages(index, work))
+        answer = self._evidence(index, work)[1] if "answer" in metric.fields else None
+        return msgspec.structs.replace(verdict, flagged=answer is not None and holds_verdict(answer))
 
     def _evidence(self, index: LedgerIndex, work: Work) -> tuple[RetrievalBody, str | None]:
         """The retrieval a verdict is about, and the answer's text where the metric reads one."""

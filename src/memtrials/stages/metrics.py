@@ -209,12 +209,14 @@ class _Folding:
         if by_type:  # a type without any verdict has a row, too
             groups.update({type_ or "none": defaultdict(list) for _, type_ in questions.values()})
         returned: dict[str | None, set[tuple[str, str]]] = defaultdict(set)
+        flagged: Counter[str | None] = Counter()
         for verdict in verdicts:
             chain = self.lineage(verdict)
             task, query = verdict.task or "", verdict.query or ""
             group = self._group(chain, questions[task, query][1])
             body = self.index.ledger.body(verdict, VerdictBody)
             groups[group][f"{task}/{query}"].append((tuple(h.id for h in chain), body.score))
+            flagged[group] += body.flagged
             answers = [self.index.ledger.body(h, AnswerBody) for h in chain if h.kind == "answer"]
             for role, call in (("judge", body.call), *(("reader", a.call) for a in answers)):
                 if call and call.model_returned:
@@ -253,6 +255,7 @@ class _Folding:
                     missing=found.missing,
                     subset=self.subset,
                     models=_snapshots(returned[group]),
+                    flagged=flagged[group],
                 )
             )
         return numbers
