@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,12 +64,38 @@ class Attribution:
     gap_interval: tuple[float, float] | None
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How far several judges, or several verdicts of one, agree on the same answers or trials.
+
+    raters: judge ids, with their ordinal where one decided several times. n: items that all of them scored. low, high:
+    the band of their shares on these items. raw and kappa are of the one pair, null for more than two. flips: items on
+    which they differ, as `task/query`, with each rater's score. majority: the share of items whose majority is right;
+    ties have none.
+    """
+
+    cell: Cell
+    metric: str
+    raters: tuple[str, ...]
+    n: int
+    left_out: int
+    low: float | None
+    high: float | None
+    raw: float | None
+    kappa: float | None
+    alpha: float | None
+    majority: float | None
+    ties: int
+    flips: Sequence[tuple[str, Mapping[str, float]]]
+
+
 @dataclass
 class Report:
     """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches."""
 
     numbers: list[Number]
     attributions: list[Attribution]
+    agreements: list[Agreement]
     notes: list[str]
     names: dict[str, str]
     fetches: dict[str, dict[str, Any]]

@@ -31,6 +31,9 @@ def as_json(report: Report) -> dict[str, Any]:
             {**attribution.cell._asdict(), **{k: v for k, v in asdict(attribution).items() if k != "cell"}}
             for attribution in report.attributions
         ],
+        "agreements": [
+            {**a.cell._asdict(), **{k: v for k, v in asdict(a).items() if k != "cell"}} for a in report.agreements
+        ],
         "fetch_settings": report.fetches,
         "controls": sorted(report.controls),
         "notes": report.notes,
@@ -86,6 +89,8 @@ def print_report(report: Report, console: Console) -> None:
         _print_table(f"{title}: retrieval and cost", measured, report, console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
+    if report.agreements:
+        _print_agreements(report, console)
     for class_ in sorted({n.class_ for n in report.numbers if n.class_}):
         console.print(f"  class {class_}: {CLASSES[class_]}", style="dim")
     for note in report.notes:
@@ -235,6 +240,29 @@ def _attributions(report: Report) -> dict[str, list[Attribution]]:
         for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], _conditions(report)):
             found[f"{cell.benchmark}  {condition}: where tasks end ({who})"].append(attribution)
     return found
+
+
+def _print_agreements(report: Report, console: Console) -> None:
+    """How far judges agree, and on how many answers they don't; the answers themselves are in the JSON."""
+    from rich.table import Table
+
+    table = Table(title="where judges decided the same", title_justify="left", header_style="bold")
+    for name in ("system", "metric", "judges"):
+        table.add_column(name)
+    for name in ("band", "n", "alpha", "kappa", "equal", "flips", "majority"):
+        table.add_column(name, justify="right")
+    for a in report.agreements:
+        judges = "\n".join(_label(r, report) if r in report.names else r for r in a.raters)
+        band = "–" if a.low is None else f"{a.low:.3f}–{a.high:.3f}"
+        ties = f" ({a.ties} ties)" if a.ties else ""
+        values = [_plain(value) for value in (a.alpha, a.kappa, a.raw)]
+        row = (band, str(a.n), *values, str(len(a.flips)), _plain(a.majority) + ties)
+        table.add_row(_row_label(a.cell.system, None, report), a.metric, judges, *row)
+    console.print(table)
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _print_attributions(title: str, attributions: Iterable[Attribution], report: Report, console: Console) -> None:

@@ -15,14 +15,17 @@ from memtrials.benchmarks.base import Benchmark, Metric
 from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
-from memtrials.metrics import accuracy
-from memtrials.metrics.numbers import Attribution, Cell, Number, Report
+from memtrials.metrics import accuracy, agreement
+from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile
 from memtrials.records import AnswerBody, Call, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
+Ratings = dict[tuple[str, int], dict[str, float]]
+"""Scores by item, by judge and ordinal."""
+
 SPLITS: dict[str, Callable[[Header, str | None], str]] = {
     "type": lambda trial, type_: type_ or "none",
     "domain": lambda trial, type_: type_ or "none",
@@ -56,6 +59,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
     folding = _Folding(index, request, chosen, subset=options.selection.is_part)
     numbers: list[Number] = []
     attributions: list[Attribution] = []
+    agreements: list[Agreement] = []
     notes: list[str] = []
     for name in chosen.benchmarks:
         benchmark = benchmarks.find(name)
@@ -63,11 +67,13 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         numbers += folding.measures(benchmark, name)
         if benchmark.attribute is not None:
             attributions += folding.attributions(benchmark, name)
+        agreements += folding.agreements(benchmark, name)
         notes += _notes(index, benchmark, name)
     configs = {c for n in numbers for c in n.cell[1:] if c}
     return Report(
         numbers,
         attributions,
+        agreements,
         notes,
         {c: index.config(c).name for c in configs},
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
@@ -390,6 +396,31 @@ class _Folding:
             subset=self.subset,
         )
 
+    # --- agreement ---
+
+    def agreements(self, benchmark: Benchmark, name: str) -> list[Agreement]:
+        """How far the judges of each cell agree, metric by metric, where more than one verdict stands on an item."""
+        ratings: dict[tuple[Cell, str], dict[tuple[str, int], dict[str, float]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        places: dict[str, str] = {}
+        for verdict in self.index.of("verdict"):
+            if verdict.benchmark != name or not self._kept(verdict) or not self._wanted(verdict.metric):
+                continue
+            item = self.index.standing(verdict.parents[0]) or ""
+            places[item] = f"{verdict.task}/{verdict.query}"
+            cell = Cell(name, verdict.system or "", verdict.fetch or "", verdict.reader)
+            rater = (verdict.judge or "", verdict.repeat or 1)
+            ratings[cell, verdict.metric or ""][rater][item] = self.index.ledger.body(verdict, VerdictBody).score
+        return [
+            _agreement(cell, metric, by_rater, places)
+            for (cell, metric), by_rater in ratings.items()
+            if len(by_rater) > 1
+        ]
+
+    def _wanted(self, metric: str | None) -> bool:
+        return not self.request.metrics or metric in self.request.metrics
+
     # --- attribution ---
 
     def attributions(self, benchmark: Benchmark, name: str) -> list[Attribution]:
@@ -449,6 +480,30 @@ class _Folding:
             len(gaps),
             (between.low, between.high) if between else None,
         )
+
+
+def _agreement(
+    cell: Cell, metric: str, by_rater: Mapping[tuple[str, int], Mapping[str, float]], places: Mapping[str, str]
+) -> Agreement:
+    several = {judge for judge, ordinal in by_rater if ordinal > 1}
+    ratings = {f"{judge} #{n}" if judge in several else judge: scores for (judge, n), scores in by_rater.items()}
+    band, most = agreement.score_band(ratings), agreement.majority(ratings)
+    pair = tuple(ratings.values()) if len(ratings) == 2 else None
+    return Agreement(
+        cell,
+        metric,
+        tuple(ratings),
+        n=band.n if band else 0,
+        left_out=band.left_out if band else len({item for scores in ratings.values() for item in scores}),
+        low=band.low if band else None,
+        high=band.high if band else None,
+        raw=agreement.raw_agreement(*pair) if pair else None,
+        kappa=agreement.cohens_kappa(*pair) if pair else None,
+        alpha=agreement.krippendorffs_alpha(list(ratings.values())),
+        majority=sum(most.scores.values()) / len(most.scores) if most.scores else None,
+        ties=most.ties,
+        flips=[(places[flip.item], flip.scores) for flip in agreement.flips(ratings)],
+    )
 
 
 def _snapshots(returned: Iterable[tuple[str, str]]) -> tuple[str, ...]:
