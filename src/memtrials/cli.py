@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -40,14 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = cli.main(list(sys.argv[1:] if arguments is None else arguments), "memtrials", standalone_mode=False)
     except UserError as error:
         code = _complain(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = 2
     except click.ClickException as error:
         hint = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
         code = _complain(UserError(error.format_message() + hint))
     except (KeyboardInterrupt, click.Abort):
         print("memtrials: interrupted; what was reported done is durable", file=sys.stderr)
         code = 130
-    except BrokenPipeError:
-        code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -58,7 +60,20 @@ def _complain(error: UserError) -> int:
     return 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Program(click.Group):
+    """To stop reading (`view | head`) is no failure: click would end with 1, which here means that work failed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush would complain
+            return 0
+        return code
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, message="%(version)s")
 def cli() -> None:
     """Evaluate the long-term memory of LLM agents.

@@ -197,6 +197,12 @@ def test_a_line_that_is_no_object(desk: Desk, line: str):
     desk.refuses(f"{TASKS}, line 9: ")
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_know(desk: Desk, number: float):
+    change_tasks(desk.release, change(2, provenance={"source_task_id": number}))
+    desk.refuses(f"{TASKS}, line 3: not valid JSON (", " is not JSON)")
+
+
 def test_nesting_without_end(desk: Desk):
     desk.path(TASKS).write_text('{"a":' * 200_000, "utf-8")
     desk.refuses(f"{TASKS}, line 1: not valid JSON")
@@ -456,7 +462,6 @@ def test_a_ledger_that_was_never_built(tmp_path: Path, stage: Sequence[str]):
     ("arguments", "env", "says"),
     [
         (["answer", "--reader", "gpt-5-mini"], {}, "no key for reader gpt-5-mini: set READER_API_KEY, LLM_API_KEY or"),
-        (["answer", "--reader", "gpt-5-mini", "--dry-run"], {}, "no key for reader gpt-5-mini"),
         (["answer"], {"LLM_MODEL": "gpt-5-mini"}, "no key for reader gpt-5-mini"),
         (["answer"], {"READER_MODEL": "m", "JUDGE_API_KEY": "k"}, "no key for reader m"),
         (["answer"], {"READER_MODEL": "m", "OPENAI_API_KEY": "  "}, "no key for reader m"),
@@ -531,6 +536,18 @@ def test_replay_from_another_release(built: Path, tmp_path_factory: pytest.TempP
     before = state_of(built.parent)
     finished = call_cli("replay", "bm25", "--data", str(other), "--trials", str(built))
     refused_alone(finished, f"{other}: not the release this ledger was built from; give its folder with --data")
+    assert state_of(built.parent) == before
+
+
+def test_timelines_that_come_out_otherwise_than_built(built: Path):
+    """As if another version had built them: the data is the same, a session isn't."""
+    digest = json.loads(built.read_bytes())[3]["body"]["session_digests"][7]
+    built.write_bytes(built.read_bytes().replace(digest.encode(), b"0" * 64))
+    before = state_of(built.parent)
+    finished = call_cli("replay", "bm25", "--trials", str(built))
+    refused_alone(
+        finished, f"{SAMPLE}: session 7 of task 2 isn't what inmind@sample was built from; give the same data"
+    )
     assert state_of(built.parent) == before
 
 

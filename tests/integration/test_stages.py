@@ -1059,6 +1059,45 @@ def test_metrics_change_nothing(judged: Path):
     assert files(judged.parent) == before
 
 
+# At once
+
+
+def all_at_once(trials: Path, *commands: tuple[str, ...]) -> None:
+    """Run commands in processes of their own, all at the same time."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "memtrials", *command, "--trials", str(trials), "--quiet"],
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    assert [(child.communicate()[1], child.returncode) for child in children] == [("", 0)] * len(commands)
+
+
+def test_shards_systems_and_stages_work_at_once(built: Path, sample: Path):
+    """Nothing is lost, nothing is done twice, and no one clears away what another is building."""
+    replay = ("replay", "bm25", "--repeat", "4")
+    all_at_once(built, (*replay, "--shard", "1/2"), (*replay, "--shard", "2/2"), ("replay", "in-context"))
+    assert counts(built) == {"task": 8, "config": 2, "ingest": 40}
+    all_at_once(
+        built,
+        ("replay", "none"),
+        ("fetch", "bm25", "--shard", "1/2"),
+        ("fetch", "bm25", "--shard", "2/2"),
+        ("fetch", "in-context"),
+    )
+    assert counts(built) == {"task": 8, "config": 5, "ingest": 48, "retrieval": 80}
+    totals = stage(built, "status")["totals"]
+    assert (totals["twins"], totals["void"]) == (0, 0)
+    assert stored(built) == {"counts": 40}
+    assert not list(built.parent.glob("*.torn-*"))
+    assert stage(built, *again(sample)["replay"])["pending"] == 0
+    assert stage(built, "fetch")["pending"] == 16
+    assert [manifest(built, name)["ok"] for name in ("bm25", "in-context", "none")] == [32, 8, 8]
+
+
 # Interrupted
 
 
@@ -1106,9 +1145,14 @@ def test_an_interrupted_stage_finishes_what_is_in_flight_and_the_next_run_comple
     assert stage(built, "replay", "bm25", "--repeat", str(repeats))["pending"] == 0
 
 
-def test_interrupted_json_is_still_one_object(built: Path):
+@pytest.mark.parametrize("times", [1, 2, 100])
+def test_interrupted_json_is_still_one_object(built: Path, times: int):
+    """One Ctrl-C can arrive more than once; within a second it is still one."""
     with running(built, "replay", "bm25", "--repeat", "40", "--json") as child:
-        os.killpg(child.pid, signal.SIGINT)
+        for _ in range(times):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGINT)
+            time.sleep(0.005)
         out, _ = child.communicate(timeout=30)
     outcome = json.loads(out)
     assert child.returncode == 130

@@ -346,8 +346,60 @@ def test_replies_obtained_elsewhere_judge_an_import(built: Path, tmp_path: Path)
     found = numbers(built, IMPORTED)
     for metric in ("naive", "target-recall", "application", "answer-only", "direct-recall"):
         assert (found[metric]["value"], found[metric]["n"], found[metric]["class"]) == (7 / 8, 8, "M")
-    (attribution,) = stage(built, "metrics", "--system", IMPORTED)["attributions"]
-    assert attribution["counts"] == {"success": 7, "not stored or not retrievable": 1}
+
+
+VERDICTS = {
+    2: {"naive": 1, "direct-recall": 1, "target-recall": 1, "application": 1, "answer-only": 1},  # success
+    5: {"naive": 1, "direct-recall": 1, "target-recall": 1, "application": 0, "answer-only": 0},  # surfaced, not used
+    9: {
+        "naive": 0,
+        "direct-recall": 1,
+        "target-recall": 0,
+        "application": 0,
+        "answer-only": 1,
+    },  # blind spot, and a slip
+    14: {"naive": 1, "direct-recall": 1, "target-recall": 0, "application": 0, "answer-only": 0},  # blind spot
+    21: {"naive": 0, "direct-recall": 0, "target-recall": 0, "application": 0, "answer-only": 0},  # not stored
+    22: {"naive": 1, "direct-recall": 0, "target-recall": 0, "application": 1, "answer-only": 1},  # inconsistent
+    30: {"naive": 1, "direct-recall": 1, "target-recall": 1, "application": 1, "answer-only": 1},  # success
+    41: {"naive": 1, "direct-recall": 1, "target-recall": 1, "application": None, "answer-only": 1},  # undetermined
+}
+"""A judge's scores; None: a reply that can't be read."""
+
+
+def test_verdicts_become_numbers_and_the_places_where_tasks_end(built: Path, tmp_path: Path):
+    """The unreadable reply is a failure of the service: application has bounds, 3/8 and 4/8, and no headline."""
+    take_in(built, EXAMPLE)
+    requests, replies = tmp_path / "requests.jsonl", tmp_path / "replies.jsonl"
+    judge = ("judge", "--judge", "gpt-5-mini", "--trials", str(built))
+    done(call_cli(*judge, "--export-requests", str(requests)))
+    scores = [(row["custom_id"], VERDICTS[row["task_id"]][row["metric"]]) for row in read_rows(requests)]
+    said = ["I can't tell." if score is None else json.dumps({"score": score, "reason": "seen"}) for _, score in scores]
+    write_rows(replies, [{"custom_id": name, "reply": text} for (name, _), text in zip(scores, said, strict=True)])
+    finished = done(call_cli(*judge, "--import-replies", str(replies)), 1)
+    assert "1 failed: unreadable verdict" in finished.err
+    found = numbers(built, IMPORTED)
+    assert {m: found[m]["value"] for m in VERDICTS[2]} == {
+        "naive": 6 / 8,
+        "direct-recall": 6 / 8,
+        "target-recall": 4 / 8,
+        "application": None,
+        "answer-only": 5 / 8,
+    }
+    application = found["application"]
+    assert (application["status"], application["n"], application["of"]) == ("partial", 7, 8)
+    assert (application["low"], application["high"], application["score"]) == (3 / 8, 4 / 8, pytest.approx(3 / 7))
+    assert application["missing"] == {"service": 1}
+    (ends,) = stage(built, "metrics", "--system", IMPORTED)["attributions"]
+    assert ends["counts"] == {
+        "success": 2,
+        "surfaced, not used": 1,
+        "blind spot": 2,
+        "not stored or not retrievable": 1,
+        "judges inconsistent": 1,
+        "undetermined": 1,
+    }
+    assert (ends["n"], ends["slips"], ends["gap"], ends["gap_n"]) == (8, 1, 6 / 8 - 4 / 8, 8)
 
 
 # Validation

@@ -283,6 +283,49 @@ def test_settings_that_a_system_ignores_are_no_part_of_its_fetch_configuration(l
     assert len(ids) == (4 if "k" in lab.spec.plugin.fetch else 1)
 
 
+# Controls
+
+
+CONTROLS = {
+    "none": [],
+    "full-context": list(contents(GARDEN)),
+    "always-visible": ["0.0", "1.0", "1.2", "2.1", "3.0", "3.2", "4.0"],
+    "in-context": ["4.0", "4.1"],
+}
+"""What each of them shows of GARDEN, whatever is asked."""
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_shows_the_same_whatever_is_asked(name: str, tmp_path: Path, cache: Path):
+    lab = Lab(systems.load(name), tmp_path / "states", cache)
+    system = lab.fed(GARDEN)
+    for question in (*QUESTIONS, ""):
+        assert shown(lab.ask(system, question), GARDEN) == CONTROLS[name]
+
+
+@pytest.mark.parametrize("retriever", ["bm25", "vector", "hybrid"])
+def test_single_shot_retrieval_has_the_evidence_as_one_chunk_behind_all_others(
+    retriever: str, tmp_path: Path, cache: Path
+):
+    lab = Lab(spec_with("naive-rag", retriever=retriever), tmp_path / "states", cache)
+    found = lab.ask(lab.fed(GARDEN), "wasps, beans, tomatoes, cats", evidence=("1.0", "1.1"), k=ALL, order="time")
+    assert found.items is not None
+    together = [item.turns for item in found.items if len(item.turns or ()) > 1]
+    alone = [item.turns for item in found.items if len(item.turns or ()) == 1]
+    assert together == [("1.0", "1.1")]
+    assert ("1.0",) not in alone
+    assert ("1.1",) not in alone
+    assert found.context.endswith("user: Which herb goes with tomatoes?\n[2024/03/02 (Sat) 18:30] assistant: Basil.")
+
+
+def test_evidence_that_is_not_in_the_state_is_not_shown(lab: Lab):
+    if not lab.spec.plugin.opens_gold:
+        pytest.skip("it isn't told")
+    found = lab.ask(lab.fed(GARDEN), "wasps", evidence=("9.0",), k=ALL)
+    assert "9.0" not in [turn for item in found.items or () for turn in item.turns or ()]
+    assert (found.context == "") == (lab.spec.name == "in-context")
+
+
 # Timelines of their own
 
 

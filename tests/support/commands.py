@@ -22,7 +22,8 @@ def reference() -> str:
 
 
 def _section(command: click.Command, name: str, path: list[str]) -> list[str]:
-    context = click.Context(command, info_name=" ".join([*path, name]), max_content_width=110, terminal_width=110)
+    names = cli.context_settings["help_option_names"]  # a command that has run once keeps them, so always the same
+    context = click.Context(command, info_name=" ".join([*path, name]), terminal_width=110, help_option_names=names)
     parts = [f"\n## {' '.join([*path, name])}\n\n```\n{command.get_help(context)}\n```\n"]
     if isinstance(command, click.Group):
         for child in sorted(command.commands):

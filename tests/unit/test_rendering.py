@@ -28,10 +28,15 @@ def test_a_turn_shows_time_role_and_content(stored: StoredTurn, expected: str):
     assert render_turn(stored) == expected
 
 
-@pytest.mark.parametrize("content", [f"Was it {TIME}, or later?", f"I eat no nuts.\n---TIMESTAMP: {TIME}"])
-def test_a_time_in_the_content_changes_nothing(content: str):
-    """Every turn looks alike, whether its content ends with the time or not."""
-    assert render_turn(turn(content)) == f"[{TIME}] user: {content}"
+def test_a_time_is_not_shown_twice_where_the_content_ends_with_it():
+    dated = f"I eat no nuts.\n---TIMESTAMP: {TIME}"
+    assert render_turn(turn(dated)) == f"user: {dated}"
+    assert render_turn(turn(f"{dated}\n")) == f"user: {dated}\n"
+
+
+def test_a_time_elsewhere_in_the_content_changes_nothing():
+    asked = f"Was it {TIME}, or later?"
+    assert render_turn(turn(asked)) == f"[{TIME}] user: {asked}"
 
 
 def test_content_is_data_and_stays_as_it_is():

@@ -372,6 +372,8 @@ def _interruptible(stop: _Stop) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        if stop.by_user:  # one Ctrl-C may arrive twice, by way of `uv run`, and what is left to do is to say so
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def owed_record(role: Role, name: str, settings: dict[str, Any], provenance: dict[str, Any]) -> tuple[str, Record]:

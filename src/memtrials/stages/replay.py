@@ -55,6 +55,7 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
             forecast=replay.forecast,
         )
         if not options.dry_run:
+            ledger.refresh()  # other shards of this system may have been at work, too
             write_manifests(LedgerIndex(ledger), options.trials, list(replay.specs))
         return outcome
     finally:

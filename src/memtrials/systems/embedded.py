@@ -31,7 +31,7 @@ def chunk_bounds(session: Session, chunk: str) -> list[tuple[int, int]]:
         return [(n, n) for n in range(len(turns))]
     bounds: list[tuple[int, int]] = []
     for n, turn in enumerate(turns):
-        if bounds and turn.role == "assistant" and bounds[-1] == (n - 1, n - 1) and turns[n - 1].role == "user":
+        if n and turn.role == "assistant" and turns[n - 1].role == "user":
             bounds[-1] = (n - 1, n)
         else:
             bounds.append((n, n))

@@ -10,13 +10,11 @@ RENDERING = "time-role-1"
 
 
 def render_turn(turn: StoredTurn) -> str:
-    """`[time] role: content`; the speaker's name in place of the role.
-
-    The time is shown even where the content ends with it, as InMind's background does: shown only elsewhere, it would
-    mark the turns that were put in between.
-    """
+    """`[time] role: content`; the speaker's name in place of the role; no time where the content ends with it."""
     label = f"{turn.speaker or turn.role}: {turn.content}"
-    return f"[{turn.time}] {label}" if turn.time else label
+    if turn.time and not turn.content.rstrip().endswith(turn.time):
+        return f"[{turn.time}] {label}"
+    return label
 
 
 def render(turns: Iterable[StoredTurn]) -> str:
