@@ -320,8 +320,10 @@ def test_hits_are_verbatim_where_chunks_are_turns(report: dict[str, Any], system
 
 
 def test_the_whole_history_as_text(tmp_path: Path):
-    """About 112,000 tokens: 110,501 of content, a role for each turn, a time only where the content has none. With 16,384
-    of output that is more than a window of 128,000 holds."""
+    """About 112,000 tokens: 110,501 of content, a role for each turn, a time only where the content has none.
+
+    With 16,384 of output that is more than a window of 128,000 holds.
+    """
     trials = tmp_path / "trials.json"
     stage(trials, "build", "inmind", "--data", str(RELEASE))
     stage(trials, "replay", "full-context", "--limit", "2")
