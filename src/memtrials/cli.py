@@ -368,13 +368,15 @@ def _run(
     options = _options(given, own_ledger)
     outcomes = []
     worst = 0
-    for outcome in run_all(request, options):
-        outcomes.append(outcome.as_json())
-        _finish(outcome, options.quiet or as_json, as_json=False)
-        worst = max(worst, outcome.exit_code)
-    if as_json:
-        _emit(outcomes)
-    elif worst < 2 and not options.dry_run:
+    try:
+        for outcome in run_all(request, options):
+            outcomes.append(outcome.as_json())
+            _finish(outcome, options.quiet or as_json, as_json=False)
+            worst = max(worst, outcome.exit_code)
+    finally:
+        if as_json:
+            _emit(outcomes)
+    if not as_json and worst < 2 and not options.dry_run:
         from memtrials.stages.metrics import MetricsRequest
 
         _print_metrics(MetricsRequest(metrics=request.metrics), options, "table")

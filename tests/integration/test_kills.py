@@ -63,8 +63,8 @@ class Kills:
 
 def started(name: str, trials: Path) -> subprocess.Popen[bytes]:
     """A stage in a session of its own, a little less urgent than the process that is to kill it in time."""
-    stage_ = ["nice", sys.executable, "-m", "memtrials", *command(name, trials)]
-    return subprocess.Popen(stage_, env=environment(), start_new_session=True)
+    niced = ["nice", sys.executable, "-m", "memtrials", *command(name, trials)]
+    return subprocess.Popen(niced, env=environment(), start_new_session=True)
 
 
 def wait_for_lines(child: subprocess.Popen[bytes], trials: Path, size: int, count: int) -> None:

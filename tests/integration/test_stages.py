@@ -1175,3 +1175,18 @@ def test_failure_bodies_can_be_read_back(built: Path, flaky: Trouble):
     with Ledger.open(built) as ledger:
         (failures,) = LedgerIndex(ledger).failures.values()
         assert ledger.body(failures[0], FailureBody).cause == "system"
+
+
+def test_run_says_what_was_done_before_an_error(sample: Path, tmp_path: Path):
+    """Stages that appended records stand in the list although a later one needs the user."""
+    trials = tmp_path / "trials.json"
+    finished = call_cli(
+        "run", "inmind", "bm25", "--data", str(sample), "--reader", "model-a", "--trials", str(trials), "--json"
+    )
+    assert finished.code == 2
+    assert [(o["stage"], o["appended"] > 0) for o in json.loads(finished.out)] == [
+        ("build", True),
+        ("replay", True),
+        ("fetch", True),
+    ]
+    assert finished.err.count("memtrials:") == 1
