@@ -40,6 +40,9 @@ class Model:
         self.dimensions = identity.get("dimensions", 2)
         self.asked: list[tuple[str, Role]] = []
 
+    def load(self) -> None:
+        """Ready as it is."""
+
     def embed(self, text: str, role: Role) -> np.ndarray | None:
         self.asked.append((text, role))
         self.clock.now += COST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memtrials import systems
@@ -14,7 +14,6 @@ from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
 from memtrials.records import (
-    Effort,
     Header,
     IngestBody,
     Record,
@@ -212,8 +211,7 @@ class _Fetch:
         assert work.query is not None
         query = task.query(work.query)
         system = self._open(index, ingest.system or "")
-        meter = system.meter
-        hits, misses, first_cost = meter.cache_hits, meter.cache_misses, meter.first_cost_seconds
+        before = replace(system.meter)
         namespace = self._namespaces[ingest.id]
         config: FetchConfig = work.spec
         began = time.perf_counter()
@@ -222,7 +220,6 @@ class _Fetch:
             found = system.query_with_gold(namespace, query.text, query.date, config.settings, task.gold_of(query.id))
         else:
             found = system.query(namespace, query.text, query.date, config.settings)
-        seconds = time.perf_counter() - began
         context = clean_text(found.context)
         body = RetrievalBody(
             question=query.text,
@@ -230,12 +227,7 @@ class _Fetch:
             context=context,
             items=found.items,
             raw=found.raw,
-            effort=Effort(
-                seconds=seconds,
-                charged_seconds=seconds + meter.first_cost_seconds - first_cost,
-                cache_hits=meter.cache_hits - hits,
-                cache_misses=meter.cache_misses - misses,
-            ),
+            effort=system.meter.effort_since(before, time.perf_counter() - began),
         )
         header = derived(
             work, "retrieval", index, fetch=config.id, query=query.id, type=query.type, content=text_sha256(context)

@@ -478,7 +478,7 @@ class _Folding:
             None if by_rule else slips,
             sum(gaps) / len(gaps) if gaps else None,
             len(gaps),
-            (between.low, between.high) if between else None,
+            (max(-1.0, between.low), min(1.0, between.high)) if between else None,
         )
 
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
-from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
+from memtrials.records import Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
@@ -185,9 +185,7 @@ class _Replay:
         timeline = self.sessions(benchmark, task, body)
         prefix = self._prefix(spec, system, benchmark, timeline)
         namespace, user = secrets.token_hex(8), secrets.token_hex(8)
-        meter = system.meter
-        hits, misses, first_cost = meter.cache_hits, meter.cache_misses, meter.first_cost_seconds
-        began = time.perf_counter()
+        before, began = replace(system.meter), time.perf_counter()
         try:
             if prefix:
                 system.fork(prefix.namespace, namespace)
@@ -199,8 +197,7 @@ class _Replay:
         except BaseException:
             system.discard(namespace)
             raise
-        seconds = time.perf_counter() - began
-        shared = prefix.seconds if prefix else 0.0
+        elapsed = time.perf_counter() - began
         ingest = IngestBody(
             namespace=namespace,
             user=user,
@@ -209,13 +206,7 @@ class _Replay:
             sessions=len(timeline),
             turns=body.turns,
             forked_at=prefix.sessions if prefix else None,
-            effort=Effort(
-                seconds=seconds,
-                charged_seconds=seconds + meter.first_cost_seconds - first_cost + shared,
-                prefix_seconds=shared,
-                cache_hits=meter.cache_hits - hits,
-                cache_misses=meter.cache_misses - misses,
-            ),
+            effort=system.meter.effort_since(before, elapsed, prefix.seconds if prefix else 0.0),
         )
         content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
         return Record(derived(work, "ingest", index, system=spec.id, content=content), ingest)
@@ -228,7 +219,7 @@ class _Replay:
         place = (spec.id, benchmark)
         if place not in self._prefixes:
             namespace = secrets.token_hex(8)
-            first_cost, began = system.meter.first_cost_seconds, time.perf_counter()
+            before, began = replace(system.meter), time.perf_counter()
             try:
                 system.create(namespace, secrets.token_hex(8))
                 for session in timeline[:length]:
@@ -236,8 +227,8 @@ class _Replay:
             except BaseException:
                 system.discard(namespace)
                 raise
-            spent = time.perf_counter() - began + system.meter.first_cost_seconds - first_cost
-            self._prefixes[place] = _Prefix(namespace, length, spent)
+            effort = system.meter.effort_since(before, time.perf_counter() - began)
+            self._prefixes[place] = _Prefix(namespace, length, effort.charged_seconds or 0.0)
         return self._prefixes[place]
 
     def _open(self, spec: SystemSpec) -> System:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.base import Session
-from memtrials.records import Gold, Item
+from memtrials.records import Effort, Gold, Item
 
 Capability = Literal[
     "fork",
@@ -44,12 +44,26 @@ class Retrieved:
 
 @dataclass
 class Meter:
-    """What a system has counted since it was opened. first_cost_seconds: what cache hits cost when they were made."""
+    """What a system has counted since it was opened. first_cost_seconds: what cache hits cost when they were made;
+    setup_seconds: what loading a model took, which no query or session has to bear."""
 
     cache_hits: int = 0
     cache_misses: int = 0
     first_cost_seconds: float = 0.0
+    setup_seconds: float = 0.0
     chunks: int = 0
+
+    def effort_since(self, before: Meter, elapsed: float, prefix_seconds: float = 0.0) -> Effort:
+        """What a piece of work took (MEASURING §9). before: a copy of this meter from when it began; elapsed: wall time
+        since then; prefix_seconds: what a shared beginning cost alone."""
+        seconds = elapsed - (self.setup_seconds - before.setup_seconds)
+        return Effort(
+            seconds=seconds,
+            charged_seconds=seconds + self.first_cost_seconds - before.first_cost_seconds + prefix_seconds,
+            prefix_seconds=prefix_seconds,
+            cache_hits=self.cache_hits - before.cache_hits,
+            cache_misses=self.cache_misses - before.cache_misses,
+        )
 
 
 class System(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memtrials.benchmarks.base import Session
@@ -169,6 +170,7 @@ def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embed
     meter = Meter()
     embeddings = None
     if state["retriever"] != "bm25":
+        import_module("numpy")  # before anything is timed
         embeddings = CachedEmbedder(embedder(state["embedding"]), surroundings.cache, meter)
     return Embedded(state["retriever"], state.get("chunk", "turn"), embeddings, Stores(surroundings.stores))
 

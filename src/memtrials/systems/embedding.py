@@ -34,6 +34,9 @@ class Embedder(Protocol):
     revision: str
     dimensions: int
 
+    def load(self) -> None:
+        """Make ready to embed; does nothing the second time."""
+
     def embed(self, text: str, role: Role) -> NDArray[Any] | None:
         """The vector of one text."""
 
@@ -53,17 +56,18 @@ class WordLlama:
         """The unit vector of a text, shape (dimensions,); None when it has no tokens."""
         import numpy as np
 
-        vector = self._loaded().embed(text)[0].astype(np.float32)
+        self.load()
+        vector = self._model.embed(text)[0].astype(np.float32)
         norm = float(np.linalg.norm(vector))
         return vector / np.float32(norm) if np.isfinite(norm) and norm > 0 else None
 
-    def _loaded(self) -> Any:
+    def load(self) -> None:
+        """Read the model from the wheel, once."""
         if self._model is None:
             import wordllama
 
             folder = Path(wordllama.__file__).parent
             self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True, dim=self.dimensions)
-        return self._model
 
 
 MODELS = ("wordllama-256",)
@@ -89,6 +93,10 @@ class CachedEmbedder:
         keys = [self._key(text, role) for text in texts]
         known = self._look_up(keys)
         fresh: dict[bytes, tuple[bytes | None, float]] = {}
+        if any(key not in known for key in keys):
+            began = time.perf_counter()
+            self.model.load()
+            self.meter.setup_seconds += time.perf_counter() - began
         for key, text in zip(keys, texts, strict=True):
             if key in known or key in fresh:
                 continue
