@@ -17,6 +17,7 @@ from memtrials.errors import UserError
 
 if TYPE_CHECKING:
     from memtrials.index import LedgerIndex
+    from memtrials.llm.pool import CallLimits
     from memtrials.outcome import Outcome
     from memtrials.selection import Chosen
     from memtrials.settings import Settings
@@ -95,6 +96,14 @@ def _with(options: Iterable[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
+def _workers(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A number of 1 or more; `auto` is None."""
+    if value is None or value == "auto":
+        return None
+    count: int = COUNT(value, parameter, context)
+    return count
+
+
 trials_option = click.option("--trials", type=FILE, help="The ledger [default: TRIALS_FILE, else results/trials.json].")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; call and write nothing.")
@@ -116,7 +125,7 @@ working = _with(
     [
         trials_option,
         dry_run_option,
-        click.option("--workers", type=COUNT, help="How much is in flight at once."),
+        click.option("--workers", callback=_workers, help="How much is in flight at once: N or auto [default]."),
         click.option("--quiet", is_flag=True, help="No progress and no notes; problems are still told."),
         json_option,
     ]
@@ -124,6 +133,21 @@ working = _with(
 repeating = click.option("--repeat", type=COUNT, default=1, show_default=True, help="Top up to N.")
 forcing = click.option("--force", is_flag=True, help="Say yes to a switch of configuration.")
 data_option = click.option("--data", type=FILE, help="Where the release is, if it moved since build.")
+limiting = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
+    [
+        click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
+        click.option("--tpm", type=COUNT, help="At most so many tokens of prompt a minute."),
+        click.option(
+            "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Stop a stage before so many dollars."
+        ),
+        click.option("--max-requests", type=COUNT, help="Stop a stage before more requests than this."),
+    ]
+)
+batching = click.option(
+    "--batch",
+    is_flag=True,
+    help="Hand the requests to the provider's batch service and exit: half the price, within a day.",
+)
 prompting = _with(
     [
         click.option("--prompts", type=click.Choice(["default", "official"]), default="default", show_default=True),
@@ -132,6 +156,14 @@ prompting = _with(
 )
 
 SELECTION = ("benchmark", "system", "config", "task", "types", "split", "sample", "seed", "limit", "shard")
+
+
+def _limits(given: dict[str, Any]) -> CallLimits:
+    """The limits of model calls in a command's parameters; they are taken out but for `workers`."""
+    from memtrials.llm.pool import CallLimits
+
+    names = ("rpm", "tpm", "max_cost", "max_requests")
+    return CallLimits(given["workers"], **{name: given.pop(name, None) for name in names})
 
 
 def _settings() -> Settings:
@@ -169,6 +201,7 @@ def _options(given: dict[str, Any], own_ledger: str | None = None) -> Options:
         dry_run=given.pop("dry_run", False),
         workers=given.pop("workers", None),
         quiet=given.pop("quiet", False),
+        batch=given.pop("batch", False),
     )
 
 
@@ -240,28 +273,42 @@ def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: b
 @prompting
 @repeating
 @forcing
+@batching
+@limiting
 @selecting
 @working
 def answer(reader: str | None, prompts: Any, upstream: Path | None, as_json: bool, **given: Any) -> int:
     """Let a reader answer every trial that it owes an answer."""
     from memtrials.stages import answer as stage
 
+    limits = _limits(given)
     options = _options(given)
-    return _finish(stage.run(stage.AnswerRequest(reader, prompts, upstream), options), options.quiet, as_json)
+    return _finish(stage.run(stage.AnswerRequest(reader, prompts, upstream, limits), options), options.quiet, as_json)
 
 
 @cli.command()
-@click.option("--judge", help="A model's name, or offline [default: JUDGE_MODEL, LLM_MODEL, else offline].")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    help="A model's name, or offline; repeatable [default: JUDGE_MODEL, LLM_MODEL, else offline].",
+)
+@click.option("--panel", type=FILE, help="A TOML file of judges: [[judge]] with model, prompts, endpoint.")
+@click.option("--probe", is_flag=True, help="Ask about constructed answers: golds, swapped golds, refusals, nothing.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @click.option("--reader", help="Judge this reader's answers, or all [default: each system's current reader].")
 @prompting
 @click.option("--export-requests", type=FILE, help="Write the payloads as JSON lines instead of calling a model.")
 @click.option("--import-replies", type=FILE, help="Read replies (JSON lines: custom_id, reply) obtained elsewhere.")
 @repeating
+@batching
+@limiting
 @selecting
 @working
 def judge(
-    judge: str | None,
+    judges: tuple[str, ...],
+    panel: Path | None,
+    probe: bool,
     metric: tuple[str, ...],
     reader: str | None,
     prompts: Any,
@@ -271,11 +318,14 @@ def judge(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Decide every verdict that a judge owes."""
+    """Decide every verdict that the judges owe."""
     from memtrials.stages import judge as stage
 
+    limits = _limits(given)
     options = _options(given)
-    request = stage.JudgeRequest(judge, metric, prompts, upstream, reader, export_requests, import_replies)
+    request = stage.JudgeRequest(
+        judges, metric, prompts, upstream, reader, export_requests, import_replies, limits, panel, probe
+    )
     return _finish(stage.run(request, options), options.quiet, as_json)
 
 
@@ -334,6 +384,7 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 @prompting
 @repeating
 @forcing
+@limiting
 @selecting
 @working
 def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> int:
@@ -364,7 +415,13 @@ def _run(
     from memtrials.stages.all import RunRequest, run_all
 
     names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream")
-    request = RunRequest(benchmark, tuple(systems), metrics=given.pop("metric"), **{n: given.pop(n) for n in names})
+    request = RunRequest(
+        benchmark,
+        tuple(systems),
+        metrics=given.pop("metric"),
+        limits=_limits(given),
+        **{n: given.pop(n) for n in names},
+    )
     options = _options(given, own_ledger)
     outcomes = []
     worst = 0
@@ -479,6 +536,67 @@ def void(ids: tuple[str, ...], kind: tuple[Any, ...], reason: str, dry_run: bool
         parts = ", ".join(f"{count} {name}" for name, count in body.kinds.items()) or "nothing"
         print(f"{'would void' if dry_run else 'void'}: {parts} ({body.right} right and {body.wrong} wrong verdicts)")
     return 0
+
+
+@cli.group()
+def batch() -> None:
+    """Work that `answer --batch` and `judge --batch` handed to a provider's batch service."""
+
+
+@batch.command("status")
+@trials_option
+@json_option
+def batch_status(trials: Path | None, as_json: bool) -> int:
+    """Every batch in flight, and how far its provider says it is."""
+    from memtrials.report.terminal import print_batches
+    from memtrials.stages import batch as stage
+
+    settings = _settings()
+    _, index = _index(trials, settings)
+    found = stage.status(index, settings)
+    if as_json:
+        _emit(found)
+    else:
+        print_batches(found)
+    return 0
+
+
+@batch.command("collect")
+@click.argument("ids", nargs=-1)
+@trials_option
+@json_option
+def collect_batches(ids: tuple[str, ...], trials: Path | None, as_json: bool) -> int:
+    """Take in what is finished of all batches, or of those with IDS. Work without a result is pending again."""
+    return _take_in(ids, trials, as_json, cancel=False)
+
+
+@batch.command("cancel")
+@click.argument("ids", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every batch in flight.")
+@trials_option
+@json_option
+def cancel_batches(ids: tuple[str, ...], everything: bool, trials: Path | None, as_json: bool) -> int:
+    """Have the batches with IDS end. What was answered is taken in, the rest is pending again.
+
+    Where the provider takes a while, `memtrials batch collect` takes it in later.
+    """
+    if bool(ids) == everything:
+        raise UserError("name the batches to cancel (`memtrials batch status` lists them), or say --all")
+    return _take_in(ids, trials, as_json, cancel=True)
+
+
+def _take_in(ids: tuple[str, ...], trials: Path | None, as_json: bool, *, cancel: bool) -> int:
+    from memtrials.stages import batch as stage
+
+    options = _options({"trials": trials})
+    outcomes = stage.run(ids, options, cancel=cancel)
+    for outcome in outcomes:
+        _finish(outcome, quiet=as_json, as_json=False)
+    if as_json:
+        _emit([outcome.as_json() for outcome in outcomes])
+    elif not outcomes:
+        print("no batch in flight")
+    return max((outcome.exit_code for outcome in outcomes), default=0)
 
 
 @cli.group()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memtrials import __version__
 from memtrials.llm.roles import OFFLINE, chosen_model
-from memtrials.settings import ModelRole, Settings, cache_folder, checkout, evaluation, masked
+from memtrials.settings import EndpointRole, ModelRole, Settings, cache_folder, checkout, evaluation, masked
 
 Line = tuple[str, str, str]
 """What, its value, where it came from."""
@@ -32,6 +32,7 @@ def examine(settings: Settings, ledger: Path, named: bool) -> tuple[list[Line], 
     lines += [(".env", str(source), "read") for source, _ in settings.layers[1:]] or [(".env", "none", "")]
     for role in ("reader", "judge"):
         lines += _role(role, settings, missing)
+    lines += _embeddings(settings, missing)
     for folder in (ledger.parent, cache_folder(settings)):
         existing = next(p for p in (folder, *folder.resolve().parents) if p.exists())
         if not os.access(existing, os.W_OK):
@@ -41,15 +42,28 @@ def examine(settings: Settings, ledger: Path, named: bool) -> tuple[list[Line], 
 
 def _role(role: ModelRole, settings: Settings, missing: list[str]) -> list[Line]:
     model = chosen_model(role, None, settings)
-    named, url, key = settings.model(role), settings.base_url(role), settings.api_key(role)
-    lines = [
-        (f"{role} model", model, named.source if named else "default"),
+    named = settings.model(role)
+    lines = [(f"{role} model", model, named.source if named else "default"), *_endpoint(role, settings)]
+    if model != OFFLINE and settings.api_key(role) is None:
+        missing.append(f"{role} {model} needs a key: {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY")
+    return lines
+
+
+def _embeddings(settings: Settings, missing: list[str]) -> list[Line]:
+    """Systems name their own embedding model, but for those that say `endpoint`."""
+    named = settings.find("EMBED_MODEL")
+    if named and settings.api_key("embed") is None:
+        missing.append(f"embed {named.text} needs a key: EMBED_API_KEY, LLM_API_KEY or OPENAI_API_KEY")
+    model = named.text if named else "as each system's TOML says"
+    return [("embed model", model, named.source if named else "default"), *_endpoint("embed", settings)]
+
+
+def _endpoint(role: EndpointRole, settings: Settings) -> list[Line]:
+    url, key = settings.base_url(role), settings.api_key(role)
+    return [
         (f"{role} base URL", url.text if url else "the provider's own", url.source if url else "default"),
         (f"{role} key", masked(key.text) if key else "not set", key.source if key else ""),
     ]
-    if model != OFFLINE and key is None:
-        missing.append(f"{role} {model} needs a key: {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY")
-    return lines
 
 
 def _vocabulary() -> str:

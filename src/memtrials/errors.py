@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 Cause = Literal["system", "reader", "service"]
 FailureClass = Literal["content", "transient", "fatal"]
@@ -25,11 +25,19 @@ class WorkFailedError(Exception):
     """One piece of work failed after its bounded attempts; it becomes a `failure` record, never a score.
 
     cause: who failed (MEASURING §3). class_: `content` (this item), `transient` (may pass), `fatal` (every item
-    will meet it, so the stage stops). raw: what the service really sent, kept for the record.
+    will meet it, so the stage stops). raw: what the service really sent, kept for the record. call: the
+    `Call` of a reply that was paid for.
     """
 
     def __init__(
-        self, cause: Cause, class_: FailureClass, message: str, *, attempts: int = 1, raw: str | None = None
+        self,
+        cause: Cause,
+        class_: FailureClass,
+        message: str,
+        *,
+        attempts: int = 1,
+        raw: str | None = None,
+        call: Any = None,
     ) -> None:
         super().__init__(message)
         self.cause: Cause = cause
@@ -37,6 +45,7 @@ class WorkFailedError(Exception):
         self.message = message
         self.attempts = attempts
         self.raw = raw
+        self.call = call
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:

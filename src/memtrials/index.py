@@ -144,14 +144,17 @@ class LedgerIndex:
         return sum(f.class_ == "content" for f in self.failures.get(work, ())) >= MAX_CONTENT_FAILURES
 
     @cached_property
+    def open_batches(self) -> dict[str, tuple[Header, BatchBody]]:
+        """Batches whose results aren't in, by their records' ids: no record that counts has them as parent."""
+        followed = {parent for header in self._of["batch"] for parent in header.parents}
+        last = (header for header in self._of["batch"] if header.id not in followed)
+        bodies = {header.id: (header, self.ledger.body(header, BatchBody)) for header in last}
+        return {name: batch for name, batch in bodies.items() if batch[1].state == "open"}
+
+    @cached_property
     def in_flight(self) -> frozenset[Work]:
         """Work that an open batch holds."""
-        closed = {parent for header in self._of["batch"] for parent in header.parents}
-        work: set[Work] = set()
-        for header in self._of["batch"]:
-            if not header.parents and header.id not in closed:
-                work.update(self.ledger.body(header, BatchBody).work)
-        return frozenset(work)
+        return frozenset(work for _, body in self.open_batches.values() for work in body.work)
 
     # --- configurations and tasks ---
 
@@ -212,26 +215,33 @@ class LedgerIndex:
         return list(dict.fromkeys(name for name, _ in self.tasks))
 
     def begun(self, kind: Kind, role: Role) -> dict[Pair, list[str]]:
-        """Which configurations of a role have begun each benchmark on each system, by their first record."""
-        found: dict[Pair, dict[str, None]] = defaultdict(dict)
-        for header in self._of[kind]:
-            found[Pair(header.benchmark or "", header.system or "")].setdefault(getattr(header, role))
-        return {pair: list(ids) for pair, ids in found.items()}
+        """Which configurations of a role have begun each benchmark on each system, by their first record; then those
+        whose first records are in flight."""
+        flying = [header for header, _ in self.open_batches.values() if header.stage == kind]
+        return _by_pair([*self._of[kind], *flying], role)
 
     def current_reader(self) -> dict[Pair, str]:
         """The reader whose first answer is newest, for each benchmark on each system."""
-        return {pair: readers[-1] for pair, readers in self.begun("answer", "reader").items()}
+        return {pair: readers[-1] for pair, readers in _by_pair(self._of["answer"], "reader").items()}
 
     def readers_shown(self, reader: str | None) -> dict[Pair, set[str]]:
         """Whose answers are judged and shown on each benchmark and system: the current reader's (None), those of a
         reader by name or id, or `all`."""
         if reader is None:
             return {pair: {current} for pair, current in self.current_reader().items()}
-        begun = self.begun("answer", "reader")
+        begun = _by_pair(self._of["answer"], "reader")
         if reader == "all":
             return {pair: set(readers) for pair, readers in begun.items()}
         named = set(self.resolve(reader, "reader"))
         return {pair: named.intersection(readers) for pair, readers in begun.items()}
+
+
+def _by_pair(headers: Iterable[Header], role: Role) -> dict[Pair, list[str]]:
+    """The configurations of a role in these records, for each benchmark on each system, by their first one."""
+    found: dict[Pair, dict[str, None]] = defaultdict(dict)
+    for header in headers:
+        found[Pair(header.benchmark or "", header.system or "")].setdefault(getattr(header, role))
+    return {pair: list(ids) for pair, ids in found.items()}
 
 
 def _void_ids(voids: list[Header]) -> frozenset[str]:

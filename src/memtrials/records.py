@@ -172,7 +172,8 @@ class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IngestBody(Body, frozen=True, kw_only=True):
-    """A state. namespace and user are random and opaque; an imported result has no state (namespace null)."""
+    """A state. namespace and user are random and opaque; an imported result has no state (namespace null). usage: what
+    the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from."""
 
     namespace: str | None
     user: str | None = None
@@ -184,6 +185,7 @@ class IngestBody(Body, frozen=True, kw_only=True):
     forked_at: int | None = None
     effort: Effort | None = None
     usage: dict[str, int] | None = None
+    embedded_at: str | None = None
     ids_leaked: bool = False
 
 
@@ -206,12 +208,16 @@ class RetrievalBody(Body, frozen=True, kw_only=True):
     date: str | None = None
     items: tuple[Item, ...] | None = None
     effort: Effort | None = None
+    usage: dict[str, int] | None = None
     protocol: str | None = None
     raw: str | None = None
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model call really was: sent are the parameters as sent (JSON text), model_returned what answered."""
+    """What a model call really was: sent are the parameters as sent (JSON text), model_returned what answered.
+    seconds: of the last attempt alone; queued_seconds: waiting for a place, all attempts together.
+    wasted: tokens of earlier replies to the same request that were of no use. batch: it came by a batch service, which
+    costs half the price and has no time of its own."""
 
     model_returned: str | None = None
     base_url: str | None = None
@@ -220,11 +226,15 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     request_id: str | None = None
     attempts: int = 1
     seconds: float | None = None
+    queued_seconds: float | None = None
     workers: int = 1
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
+    wasted_prompt_tokens: int = 0
+    wasted_completion_tokens: int = 0
+    batch: bool = False
 
 
 class AnswerBody(Body, frozen=True, kw_only=True):
@@ -238,11 +248,12 @@ class AnswerBody(Body, frozen=True, kw_only=True):
 
 class VerdictBody(Body, frozen=True, kw_only=True):
     """A judge's decision: score is 0.0 or 1.0. flagged: the judged answer itself holds a verdict in the judge's form,
-    so it may have steered the judge."""
+    so it may have steered the judge. probe: the constructed answer, where the verdict is about none of a reader's."""
 
     score: float
     reason: str
     flagged: bool = False
+    probe: str | None = None
     call: Call | None = None
     raw: str | None = None
 
@@ -254,6 +265,7 @@ class FailureBody(Body, frozen=True, kw_only=True):
     message: str
     attempts: int
     seconds: float | None = None
+    call: Call | None = None
     raw: str | None = None
 
 
@@ -267,11 +279,18 @@ class VoidBody(Body, frozen=True, kw_only=True):
 
 
 class BatchBody(Body, frozen=True, kw_only=True):
-    """Work handed to a provider's batch service: open until a batch record with this one as parent closes it."""
+    """Work handed to a provider's batch service, and what became of it (see `stages/handover.py`).
+
+    work: (key, repeat) of what is in flight while the record is open and none has it as parent. made_from: for each
+    the id of the record it is made from, and its metric. provider: where it was sent, what was sent, and the
+    provider's own names and words. dearest: US dollars it can cost at most, where a cap made that matter.
+    """
 
     state: Literal["open", "closed"]
     work: tuple[tuple[str, int], ...]
+    made_from: tuple[tuple[str, str | None], ...] = ()
     provider: dict[str, str] = {}
+    dearest: float | None = None
 
 
 BODIES: dict[Kind, type[Body]] = {

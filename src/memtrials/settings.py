@@ -17,6 +17,9 @@ from typing import Literal
 from memtrials.errors import UserError
 
 ModelRole = Literal["reader", "judge"]
+EndpointRole = Literal["reader", "judge", "embed"]
+"""Who has an endpoint. The embedding model isn't among the model roles: it is part of a system's TOML, and `LLM_MODEL`
+never names it."""
 FALLBACKS = ("LLM", "OPENAI")
 
 
@@ -64,11 +67,11 @@ class Settings:
         """The model a role uses unless the command line names one; a key alone never chooses one."""
         return self.find(f"{role.upper()}_MODEL", "LLM_MODEL")
 
-    def base_url(self, role: ModelRole) -> Value | None:
+    def base_url(self, role: EndpointRole) -> Value | None:
         """The endpoint of a role, if one is configured."""
         return self.find(*(f"{prefix}_BASE_URL" for prefix in (role.upper(), *FALLBACKS)))
 
-    def api_key(self, role: ModelRole) -> Value | None:
+    def api_key(self, role: EndpointRole) -> Value | None:
         """The key of a role."""
         return self.find(*(f"{prefix}_API_KEY" for prefix in (role.upper(), *FALLBACKS)))
 

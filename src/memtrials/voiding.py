@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
+from memtrials.judging.probing import probed
 from memtrials.ledger import Ledger
 from memtrials.records import Header, Kind, Record, VerdictBody, VoidBody, new_id, now
 from memtrials.selection import Selection, choose
@@ -45,10 +46,11 @@ def void(ledger: Ledger, index: LedgerIndex, headers: Sequence[Header], reason: 
 
 
 def tally(index: LedgerIndex, headers: Sequence[Header], reason: str) -> VoidBody:
-    """What voiding these takes out: records by kind, children included, and verdicts right and wrong."""
+    """What voiding these takes out: records by kind, children included, and verdicts on results, right and wrong."""
     below = index.descendants([h.id for h in headers])
     everything = {h.id: h for h in (*headers, *below)}.values()
-    scores = [index.ledger.body(h, VerdictBody).score for h in everything if h.kind == "verdict"]
+    verdicts = (h for h in everything if h.kind == "verdict" and not probed(h))
+    scores = [index.ledger.body(h, VerdictBody).score for h in verdicts]
     right = sum(score >= 0.5 for score in scores)
     kinds = dict(Counter(h.kind for h in everything))
     return VoidBody(reason=reason, kinds={str(k): n for k, n in kinds.items()}, right=right, wrong=len(scores) - right)

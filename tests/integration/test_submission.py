@@ -11,9 +11,8 @@ import pytest
 from memtrials.benchmarks import inmind
 from memtrials.benchmarks.base import Prompts
 from memtrials.llm import prompts as prompt_files
-from memtrials.llm.engine import ChatModel, Reply
-from memtrials.records import Call
 from support.cli import Finished, call_cli
+from support.model_server import ModelServer, always, ok
 from support.releases import SAMPLE, Row, read_rows, write_rows
 
 EXAMPLE = SAMPLE / "evaluation" / "examples" / "submission.example.jsonl"
@@ -127,14 +126,11 @@ def test_the_published_reader_on_other_data_is_not_the_published_protocol(
 ):
     """Model, parameters and prompts as published, but the sample isn't the released data: class M."""
 
-    async def reply(self: ChatModel, messages: object) -> Reply:
-        return Reply("Fine.", cut=False, call=Call(), raw="{}")
-
     ours = prompt_files.load(inmind.BENCHMARK, "default", None)
     monkeypatch.setattr(prompt_files, "load", lambda *_: Prompts(ours.texts, "official", official=True))
-    monkeypatch.setattr(ChatModel, "complete", reply)
     answer = ["answer", "--reader", "gpt-5-mini", "--prompts", "official", "--trials", str(fetched)]
-    done(call_cli(*answer, env={"READER_API_KEY": "any"}))
+    with ModelServer(always(ok("Fine."))) as server:
+        done(call_cli(*answer, env=server.environment("READER")))
     told = export(fetched, "--system", "bm25")[0]["config"]
     assert (told["class"], told["answer_model"], told["prompts"]) == ("M", "gpt-5-mini", "official")
     assert told["answer_parameters"] == {"max_completion_tokens": 16384}

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from memtrials.llm.engine import ChatModel
-from memtrials.stages.answer import WORKERS
 from support.cli import call_cli, environment
 from support.model_server import ModelServer, Reply, error, late, ok
 from support.trials import ended, files, records, stage
 
 JUDGE_TOKENS = 4096
+WORKERS = 8
 BM25 = ("--system", "bm25")
 
 
@@ -375,7 +375,7 @@ def test_an_interrupted_repeat_is_finished_and_never_exceeded(
     fetched: Path, server: ModelServer, how: signal.Signals
 ) -> None:
     server.script = lambda number, body: late(0.03, speak(number, body))
-    repeat = (*shlex.split(ALPHA), "--repeat", "3")
+    repeat = (*shlex.split(ALPHA), "--repeat", "3", "--workers", str(WORKERS))
     stopped = start(fetched, server, *repeat)
     deadline = time.monotonic() + 60
     while len(server.requests) < 20 and time.monotonic() < deadline:

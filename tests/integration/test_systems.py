@@ -22,6 +22,7 @@ from memtrials.benchmarks.base import Session, Turn, turn_id
 from memtrials.errors import UserError
 from memtrials.records import Gold, config_id
 from memtrials.selection import Shard
+from memtrials.settings import Settings
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Capability, GoldDoor, Retrieved, Surroundings, System
 from support.cli import call_cli
@@ -70,7 +71,7 @@ def spec_with(name: str, **state: Any) -> SystemSpec:
     """A bundled system with other settings."""
     spec = systems.load(name)
     settings = {**spec.state, **state}
-    resolved = {**settings, **spec.plugin.resolve(settings)}
+    resolved = {**settings, **spec.plugin.resolve(settings, Settings())}
     return replace(spec, name="-".join([name, *map(str, state.values())]), state=resolved)
 
 

@@ -119,6 +119,8 @@ def always(reply: Reply) -> Script:
 class ModelServer:
     """A server for the time of a `with` block. script may be replaced while it runs."""
 
+    paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
+
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[Request] = []
@@ -142,7 +144,7 @@ class ModelServer:
         with self._arriving:
             number = len(self.requests) + 1
             self.requests.append(Request(number, path, headers, text, body, time.monotonic() - self._began))
-        if path not in ("/v1/chat/completions", "/chat/completions"):
+        if path not in self.paths:
             return error(404, None, f"no such path: {path}")
         return self.script(number, body)
 

@@ -30,7 +30,7 @@ def test_every_system_is_described() -> None:
 def test_every_variable_of_the_example_is_read_by_the_program() -> None:
     variables = re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text("utf-8"), re.MULTILINE)
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src" / "memtrials").rglob("*.py"))
-    unread = [v for v in variables if v not in source and not re.fullmatch(r"(LLM|OPENAI|READER|JUDGE)_\w+", v)]
+    unread = [v for v in variables if v not in source and not re.fullmatch(r"(LLM|OPENAI|READER|JUDGE|EMBED)_\w+", v)]
     assert unread == []
 
 

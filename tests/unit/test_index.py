@@ -317,6 +317,23 @@ def test_work_of_an_open_batch_is_in_flight_until_a_batch_closes_it(tmp_path: Pa
     assert opened([*CHAIN, *sent, batch("b3", "b1"), batch("b4", "b2", work=second)], tmp_path).in_flight == set()
 
 
+def test_a_batch_that_follows_another_and_is_open_holds_its_own_work(tmp_path: Path):
+    work = (("a", 1),)
+    second = record("b2", "batch", ("b1",), body=BatchBody(state="open", work=work))
+    index = opened([*CHAIN, batch("b1", work=work), second], tmp_path)
+    assert (index.in_flight, list(index.open_batches)) == ({("a", 1)}, ["b2"])
+    assert opened([*CHAIN, batch("b1", work=work), second, batch("b3", "b2")], tmp_path).in_flight == set()
+
+
+def test_who_has_only_sent_a_batch_has_begun_and_is_not_current(tmp_path: Path):
+    sent = record("b1", "batch", benchmark="b", system="s", reader="r9", stage="answer")
+    answered = record("a9", "answer", benchmark="b", system="s", reader="r1", key="k", repeat=1)
+    index = opened([sent, answered], tmp_path)
+    assert index.begun("answer", "reader") == {("b", "s"): ["r1", "r9"]}
+    assert index.current_reader() == {("b", "s"): "r1"}
+    assert opened([sent, answered, batch("b2", "b1")], tmp_path).begun("answer", "reader") == {("b", "s"): ["r1"]}
+
+
 def test_work_in_flight_is_not_done(tmp_path: Path):
     index = opened([*CHAIN, batch("b1", work=[("a", 1)])], tmp_path)
     assert ("a", 1) not in index.done

@@ -63,7 +63,7 @@ class Prompts:
     """Prompt texts by name, with where they are from. official: whether they are the publisher's, by hash."""
 
     texts: Mapping[str, str]
-    source: Literal["default", "official"]
+    source: Literal["default", "official", "own"]
     official: bool = False
 
 
@@ -102,6 +102,22 @@ class Measure:
     summary: Literal["share", "median"]
 
 
+REFUSAL = "I'm sorry, but I can't answer that."
+"""What a probe's refusal says."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Constructed answers to one question, by kind, whose right verdict is known (MEASURING §10).
+
+    Only `gold` is right. `swapped` is right for another question of the same type, `refusal` and `empty` are what they
+    say. context: a memory that holds what the question needs, so that only the answer can be at fault.
+    """
+
+    context: str
+    answers: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class ModelDefaults:
     """The published model and its parameters, as asked of an OpenAI-compatible endpoint."""
@@ -118,7 +134,8 @@ class Benchmark:
     task, body) reads one task's timeline again. reader_prompt: the name of the prompt that holds `{context}`.
     official_prompts: SHA-256 by prompt name; official_folder: where a release keeps them. export_timeline gives the
     exchange form of one task. published_tasks: the size of the whole release. attribute(verdicts, by_rule=…) is the
-    class of one task's trials (MEASURING §7). condition: what every table says of the data as a whole.
+    class of one task's trials (MEASURING §7). condition: what every table says of the data as a whole. probes(gold,
+    other) constructs answers from a question's gold and that of another one of its type (None: there is no other).
     """
 
     name: str
@@ -138,6 +155,12 @@ class Benchmark:
     published_tasks: int
     attribute: Callable[..., str] | None = None
     condition: str | None = None
+    probes: Callable[[Gold, Gold | None], Probes] | None = None
+
+    @property
+    def judge_prompts(self) -> list[str]:
+        """The names of the prompts that judges are sent, sorted."""
+        return sorted({metric.prompt for metric in self.metrics if metric.prompt})
 
     def metric(self, name: str) -> Metric:
         """The metric of that name. Raises KeyError."""

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from memtrials.benchmarks.base import (
+    REFUSAL,
     Benchmark,
     Loaded,
     LoadOptions,
     Measure,
     Metric,
     ModelDefaults,
+    Probes,
     Session,
     Turn,
     turn_id,
@@ -586,6 +588,19 @@ def attribute(verdicts: Mapping[str, float | None], *, by_rule: bool) -> str:
     return attribution.inmind(verdicts.get("direct-recall"), verdicts.get("target-recall"), verdicts.get("application"))
 
 
+def probes(gold: Gold, other: Gold | None) -> Probes:
+    """Answers to judge: with the fact (direct query) and its consequence (indirect); the context holds the fact."""
+    answers = {"gold": _told(gold)}
+    if other is not None:
+        answers["swapped"] = _told(other)
+    return Probes(gold.details["user_message"], {**answers, "refusal": REFUSAL, "empty": ""})
+
+
+def _told(gold: Gold) -> str:
+    fact = f"You told me: “{gold.details['user_message']}”"
+    return fact if gold.query == DIRECT else f"{fact} With that in mind: {gold.details['explanation']}"
+
+
 BENCHMARK = Benchmark(
     name="inmind",
     citation="InMind, arXiv:2607.24368",
@@ -610,4 +625,5 @@ BENCHMARK = Benchmark(
     published_tasks=125,
     attribute=attribute,
     condition="one background: all tasks share one history, which is a condition, not a sample",
+    probes=probes,
 )

@@ -8,6 +8,21 @@ from typing import Any, Literal
 
 YesNoRule = Literal["strict", "strict-label", "official", "last-line"]
 
+VERDICT_FORMAT = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "verdict",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"score": {"type": "integer", "enum": [0, 1]}, "reason": {"type": "string"}},
+            "required": ["score", "reason"],
+            "additionalProperties": False,
+        },
+    },
+}
+"""The form of a verdict as a `response_format`: a server that takes one can then return nothing unreadable."""
+
 PARSER_VERSION = 1
 _WRITTEN = re.compile(r"[01](?:\.0+)?")
 _BEGUN = re.compile(r'\{\s*"score"\s*:\s*"?([01])(?:\.0+)?"?\s*[,}]')

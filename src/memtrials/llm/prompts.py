@@ -34,10 +34,18 @@ def load(benchmark: Benchmark, source: Literal["default", "official"], upstream:
     return Prompts(texts, source, official=True)
 
 
-def _read(path: Path) -> str:
+def own(benchmark: Benchmark, folder: Path) -> Prompts:
+    """A judge's prompts from the user's own folder, which holds files named as ours. Raises UserError."""
+    hint = f"copy it from {evaluation() / 'prompts' / benchmark.name} and change what you like"
+    return Prompts({name: _read(folder / f"{name}.txt", hint) for name in benchmark.judge_prompts}, "own")
+
+
+def _read(path: Path, hint: str = "check --upstream") -> str:
     try:
         return path.read_bytes().replace(b"\r\n", b"\n").decode()
     except FileNotFoundError:
-        raise UserError(f"{path}: this prompt is missing; check --upstream") from None
+        raise UserError(f"{path}: this prompt is missing; {hint}") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text") from None

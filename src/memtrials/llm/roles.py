@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from memtrials.benchmarks.base import Benchmark, Prompts
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.judging.payloads import Message, fill
-from memtrials.judging.verdicts import PARSER_VERSION, UnreadableError, parse_score
+from memtrials.judging.verdicts import PARSER_VERSION, VERDICT_FORMAT, UnreadableError, parse_score
 from memtrials.llm import offline
-from memtrials.llm.engine import ChatModel, Endpoint
-from memtrials.records import AnswerBody, Call, VerdictBody, config_id
-from memtrials.settings import ModelRole, Settings, Value
+from memtrials.llm.engine import ChatModel, Endpoint, Reply, UnusableError
+from memtrials.records import AnswerBody, VerdictBody, config_id
+from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 
 OFFLINE = "offline"
 RULES_VERSION = 1
@@ -54,9 +54,18 @@ def chosen_model(role: ModelRole, asked: str | None, settings: Settings) -> str:
     return configured.text if configured else OFFLINE
 
 
-def endpoint(role: ModelRole, model: str, settings: Settings) -> Endpoint:
-    """Where that model is. Raises UserError when no key is configured, or key or base URL can't be used."""
-    key = settings.api_key(role)
+def endpoint(role: EndpointRole, model: str, settings: Settings, own: str | None = None) -> Endpoint:
+    """Where that model is. own: the prefix of variables that stand for the role's, OWN_BASE_URL and OWN_API_KEY; both
+    must be set, so that no key goes where it doesn't belong.
+
+    Raises UserError when no key is configured, or key or base URL can't be used.
+    """
+    if own:
+        key, base_url = settings.find(f"{own}_API_KEY"), settings.find(f"{own}_BASE_URL")
+        if key is None or base_url is None:
+            raise UserError(f"{role} {model}: set {own}_BASE_URL and {own}_API_KEY (any text where none is asked for)")
+    else:
+        key, base_url = settings.api_key(role), settings.base_url(role)
     if key is None:
         raise UserError(
             f"no key for {role} {model}: set {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY "
@@ -64,12 +73,11 @@ def endpoint(role: ModelRole, model: str, settings: Settings) -> Endpoint:
         )
     if not (key.text.isascii() and key.text.isprintable()):
         raise UserError(f"{key.source}: not a key, it holds characters that no HTTP header can carry; copy it again")
-    base_url = settings.base_url(role)
     return Endpoint(model, key.text, _checked(base_url) if base_url else None)
 
 
 def _checked(base_url: Value) -> str:
-    """The URL, which isn't repeated in the error where it may hold a password."""
+    """The URL without what a client adds to it; it isn't repeated in the error where it may hold a password."""
     try:
         parts = urlsplit(base_url.text)
         if parts.username or parts.password:
@@ -79,7 +87,7 @@ def _checked(base_url: Value) -> str:
         usable = False
     if not usable:
         raise UserError(f"{base_url.source}: not a URL; write it like http://127.0.0.1:8000/v1")
-    return base_url.text
+    return base_url.text.rstrip("/").removesuffix("/chat/completions")
 
 
 def reader_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConfig:
@@ -96,14 +104,18 @@ def reader_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleCon
 
 
 def judge_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConfig:
-    """What shapes a judge's verdicts on a benchmark: model, parameters as asked, prompt texts, parser."""
+    """What shapes a judge's verdicts on a benchmark: model, parameters as asked, prompt texts, parser.
+
+    Beside prompts that aren't the publisher's the form of a verdict is asked for; official runs ask for what was
+    published and no more.
+    """
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "rules": RULES_VERSION}, {})
-    names = sorted({metric.prompt for metric in benchmark.metrics if metric.prompt})
+    form = {} if prompts.official else {"response_format": VERDICT_FORMAT}
     settings = {
         "model": model,
-        "parameters": dict(benchmark.judge.parameters),
-        "prompts": {name: prompts.texts[name] for name in names},
+        "parameters": {**benchmark.judge.parameters, **form},
+        "prompts": {name: prompts.texts[name] for name in benchmark.judge_prompts},
         "fenced": not prompts.official,
         "parser": PARSER_VERSION,
     }
@@ -135,31 +147,34 @@ class ModelReader:
 
     async def answer(self, question: str, date: str | None, context: str) -> AnswerBody:
         """Ask the model. Raises WorkFailedError."""
-        reply = await self.model.complete(reader_messages(self.prompt, question, date, context))
-        return AnswerBody(text=reply.text, cut=reply.cut, call=reply.call, raw=reply.raw)
+        return await self.model.complete(reader_messages(self.prompt, question, date, context), answer_in)
+
+
+def answer_in(reply: Reply) -> AnswerBody:
+    """The answer in a reply."""
+    return AnswerBody(text=reply.text, cut=reply.cut, call=reply.call, raw=reply.raw)
 
 
 async def ask_judge(model: ChatModel, messages: Sequence[Message]) -> VerdictBody:
     """One verdict. Raises WorkFailedError, also for a length stop and for a reply that can't be read."""
-    reply = await model.complete(messages)
+    return await model.complete(messages, verdict_in)
+
+
+def verdict_in(reply: Reply) -> VerdictBody:
+    """The verdict in a reply. Raises UnusableError."""
     if reply.cut:
-        raise WorkFailedError(
-            "service",
-            "content",
-            "the judge's reply stopped at the length limit",
-            attempts=reply.call.attempts,
-            raw=reply.raw,
-        )
-    return read_verdict(reply.text, raw=reply.raw, call=reply.call)
+        raise UnusableError("the judge's reply stopped at the length limit")
+    try:
+        score, reason = parse_score(reply.text)
+    except UnreadableError as error:
+        raise UnusableError(f"unreadable verdict: {error}") from None
+    return VerdictBody(score=score, reason=reason, call=reply.call, raw=reply.raw)
 
 
-def read_verdict(text: str, *, raw: str, call: Call | None = None) -> VerdictBody:
-    """The verdict in a reply. Raises WorkFailedError when there is none: an unreadable reply is no score."""
+def read_verdict(text: str) -> VerdictBody:
+    """The verdict in a reply obtained elsewhere. Raises WorkFailedError when there is none: that is no score."""
     try:
         score, reason = parse_score(text)
     except UnreadableError as error:
-        attempts = call.attempts if call else 1
-        raise WorkFailedError(
-            "service", "content", f"unreadable verdict: {error}", attempts=attempts, raw=raw
-        ) from None
-    return VerdictBody(score=score, reason=reason, call=call, raw=raw)
+        raise WorkFailedError("service", "content", f"unreadable verdict: {error}", raw=text) from None
+    return VerdictBody(score=score, reason=reason, raw=text)

@@ -23,7 +23,8 @@ class Number:
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
-    flagged: verdicts on answers that hold a verdict in the judge's own form.
+    flagged: verdicts on answers that hold a verdict in the judge's own form. probes: the shares of constructed answers
+    that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large.
     """
 
     cell: Cell
@@ -47,6 +48,8 @@ class Number:
     loaded: bool = False
     models: tuple[str, ...] = ()
     flagged: int = 0
+    probes: Mapping[str, float] = field(default_factory=dict)
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,24 @@ class Agreement:
     flips: Sequence[tuple[str, Mapping[str, float]]]
 
 
+@dataclass(frozen=True)
+class ProbeRate:
+    """The share of constructed answers of one kind that a judge accepts for one metric.
+
+    n: questions it was asked about, repeats averaged; of: those that could be asked. flagged: it accepts more swapped
+    golds than a judge may.
+    """
+
+    benchmark: str
+    judge: str
+    metric: str
+    kind: str
+    accepted: float
+    n: int
+    of: int
+    flagged: bool = False
+
+
 @dataclass
 class Report:
     """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches."""
@@ -96,6 +117,7 @@ class Report:
     numbers: list[Number]
     attributions: list[Attribution]
     agreements: list[Agreement]
+    probes: list[ProbeRate]
     notes: list[str]
     names: dict[str, str]
     fetches: dict[str, dict[str, Any]]

@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 from memtrials import benchmarks
 from memtrials.index import WORK_KINDS, LedgerIndex, Work
+from memtrials.judging.probing import probed
+from memtrials.llm.money import cost, tokens_of
 from memtrials.records import AnswerBody, Header, Kind, VerdictBody
 
-COLUMNS = ("tasks", "ingested", "fetched", "answered", "judged", "failed", "given up", "in flight", "void", "spent")
+PROGRESS = ("tasks", "ingested", "fetched", "answered", "judged", "failed", "given up", "in flight", "void")
+COLUMNS = (*PROGRESS, "spent", "usd")
 
 
 class Place(NamedTuple):
@@ -31,7 +34,8 @@ class Place(NamedTuple):
 def status_rows(index: LedgerIndex) -> list[dict[str, Any]]:
     """One row for each benchmark, system, fetch configuration, reader and judge, as far as each has begun.
 
-    spent counts tokens of model calls that were recorded, in and out (null: no call reported usage).
+    spent counts tokens of model calls that were recorded, in and out (null: no call reported usage); usd is what they
+    cost (null: no usage, or a model without a price).
     """
     rows = []
     for benchmark in index.benchmarks:
@@ -47,8 +51,9 @@ def _places(index: LedgerIndex, benchmark: str) -> list[Place]:
     """Every reader with every judge of each system and fetch configuration."""
     seen: dict[Place, None] = {}
     kinds: tuple[Kind, ...] = (*WORK_KINDS[2:], "failure")
-    for kind in kinds:
-        for h in index.of(kind):
+    flying = [header for header, _ in index.open_batches.values()]
+    for headers in (*map(index.of, kinds), flying):
+        for h in headers:
             if h.benchmark == benchmark and h.system:
                 seen.setdefault(Place(benchmark, h.system, h.fetch, h.reader, h.judge))
     found = []
@@ -90,9 +95,9 @@ def _made(index: LedgerIndex, place: Place) -> Made:
 
 
 def _failures(index: LedgerIndex, place: Place) -> dict[Work, Header]:
-    """The last failure of each piece of a place's work that isn't done."""
+    """The last failure of each piece of a place's work that isn't done. A probe belongs to no place."""
     last = {work: some[-1] for work, some in index.failures.items() if work not in index.done}
-    return {work: failure for work, failure in last.items() if place.met_by(failure)}
+    return {work: failure for work, failure in last.items() if place.met_by(failure) and not probed(failure)}
 
 
 def _counts(index: LedgerIndex, place: Place, made: Made, tasks: int) -> dict[str, Any]:
@@ -106,17 +111,23 @@ def _counts(index: LedgerIndex, place: Place, made: Made, tasks: int) -> dict[st
         "judged": len(made.verdicts),
         "failed": len(open_failures) - given_up,
         "given up": given_up,
-        "in flight": len(index.in_flight),
+        "in flight": sum(len(body.work) for header, body in index.open_batches.values() if place.met_by(header)),
         "void": sum(h.id in index.void_ids and h.system is not None and place.met_by(h) for h in index.ledger.headers),
-        "spent": _tokens(index, made.answers, made.verdicts),
+        **_spent(index, made.answers, made.verdicts),
     }
 
 
-def _tokens(index: LedgerIndex, answers: list[Header], verdicts: list[Header]) -> int | None:
-    calls = [index.ledger.body(h, AnswerBody).call for h in answers]
-    calls += [index.ledger.body(h, VerdictBody).call for h in verdicts]
-    known = [c.prompt_tokens + (c.completion_tokens or 0) for c in calls if c and c.prompt_tokens is not None]
-    return sum(known) if known else None
+def _spent(index: LedgerIndex, answers: list[Header], verdicts: list[Header]) -> dict[str, float | None]:
+    calls = [(index.ledger.body(h, AnswerBody).call, h.reader) for h in answers]
+    calls += [(index.ledger.body(h, VerdictBody).call, h.judge) for h in verdicts]
+    made = [(call, config) for call, config in calls if call and config]
+    tokens = [total for call, _ in made if (total := tokens_of(call)) is not None]
+    dollars = [cost(call, str(index.config(config).settings.get("model"))) for call, config in made]
+    known = [d for d in dollars if d is not None]
+    return {
+        "spent": sum(tokens) if tokens else None,
+        "usd": round(sum(known), 6) if known and len(known) == len(dollars) else None,
+    }
 
 
 def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:

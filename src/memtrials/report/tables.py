@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memtrials.metrics.numbers import Attribution, Number, Report
+from memtrials.metrics.numbers import Attribution, Number, ProbeRate, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +22,13 @@ CLASSES = {
 }
 
 
+LENIENT = "accepts swapped"
+"""What is said of a judge that takes too many answers to other questions for right."""
+
+
 def as_json(report: Report) -> dict[str, Any]:
-    """The report as one JSON object: `numbers` (tidy, one object each), `attributions`, `notes`, `configurations`."""
+    """The report as one JSON object: `numbers` (tidy, one object each), `attributions`, `agreements`, `probes` and what
+    goes with them."""
     return {
         "stage": "metrics",
         "numbers": [_row(number, report) for number in report.numbers],
@@ -34,6 +39,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "agreements": [
             {**a.cell._asdict(), **{k: v for k, v in asdict(a).items() if k != "cell"}} for a in report.agreements
         ],
+        "probes": [{**asdict(rate), "judge_name": report.names[rate.judge]} for rate in report.probes],
         "fetch_settings": report.fetches,
         "controls": sorted(report.controls),
         "notes": report.notes,
@@ -68,6 +74,7 @@ def as_csv(report: Report) -> str:
         between = row.pop("interval")
         row["interval_low"], row["interval_high"] = between or (None, None)
         row["missing"] = " ".join(f"{cause}:{count}" for cause, count in sorted(row["missing"].items()))
+        row["probes"] = " ".join(f"{kind}:{share:.3f}" for kind, share in row["probes"].items())
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -91,6 +98,8 @@ def print_report(report: Report, console: Console) -> None:
         _print_attributions(title, some, report, console)
     if report.agreements:
         _print_agreements(report, console)
+    if report.probes:
+        _print_probes(report, console)
     for class_ in sorted({n.class_ for n in report.numbers if n.class_}):
         console.print(f"  class {class_}: {CLASSES[class_]}", style="dim")
     for note in report.notes:
@@ -154,6 +163,7 @@ def _alike(config: str, report: Report) -> bool:
     """Whether another configuration in the same role has the same name."""
     for role in ("system", "reader", "judge"):
         ids = {getattr(n.cell, role) for n in report.numbers} - {None}
+        ids |= {rate.judge for rate in report.probes} if role == "judge" else set()
         if config in ids and sum(report.names[i] == report.names[config] for i in ids) > 1:
             return True
     return False
@@ -172,9 +182,9 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
     for metric, reader, judge, class_ in columns:
         who = " / ".join(_label(c, report) for c in (reader, judge) if c)
         name = (metric or "") if judge else (metric or "").replace("-seconds", "").replace("-", " ")
-        table.add_column(
-            "\n".join(line for line in (name, who, f"class {class_}" if class_ else "") if line), justify="right"
-        )
+        lenient = any(n.lenient and _column(n) == (metric, reader, judge, class_) for n in shown)
+        heading = (name, who, f"class {class_}" if class_ else "", LENIENT if lenient else "")
+        table.add_column("\n".join(line for line in heading if line), justify="right")
     rows: dict[tuple[str, str | None], list[Number]] = defaultdict(list)
     for number in numbers:
         rows[number.cell.system, number.group].append(number)
@@ -259,6 +269,31 @@ def _print_agreements(report: Report, console: Console) -> None:
         row = (band, str(a.n), *values, str(len(a.flips)), _plain(a.majority) + ties)
         table.add_row(_row_label(a.cell.system, None, report), a.metric, judges, *row)
     console.print(table)
+
+
+def _print_probes(report: Report, console: Console) -> None:
+    """What judges make of constructed answers: only gold should be accepted."""
+    from rich.table import Table
+
+    kinds = list(dict.fromkeys(rate.kind for rate in report.probes))
+    rows: dict[tuple[str, str, str], dict[str, ProbeRate]] = defaultdict(dict)
+    for rate in report.probes:
+        rows[rate.benchmark, rate.judge, rate.metric][rate.kind] = rate
+    table = Table(title="constructed answers that judges accept", title_justify="left", header_style="bold")
+    for name in ("benchmark", "judge", "metric"):
+        table.add_column(name)
+    for kind in kinds:
+        table.add_column(kind, justify="right")
+    table.add_column("")
+    for (benchmark, judge, metric), rates in rows.items():
+        cells = [_accepted(rates.get(kind)) for kind in kinds]
+        flag = LENIENT if any(rate.flagged for rate in rates.values()) else ""
+        table.add_row(benchmark, _label(judge, report), metric, *cells, flag)
+    console.print(table)
+
+
+def _accepted(rate: ProbeRate | None) -> str:
+    return "–" if rate is None else f"{rate.accepted:.3f}\n{rate.n} of {rate.of}"
 
 
 def _plain(value: float | None) -> str:

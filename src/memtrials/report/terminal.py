@@ -48,13 +48,21 @@ def _summary(outcome: Outcome) -> str:
         facts = "".join(
             f", {value:,} {name.replace('_', ' ')}" for name, value in outcome.details.items() if isinstance(value, int)
         )
+        facts += _dollars(outcome.details.get("cost_usd_min"), outcome.details.get("cost_usd_max"))
         return f"{outcome.stage}: would do {outcome.pending}{skipped}{facts}"
     if outcome.pending == 0:
         return f"{outcome.stage}: nothing to do{skipped}"
     parts = [f"{outcome.done} done"]
     parts += [f"{outcome.failed} failed"] if outcome.failed else []
-    parts += [f"{outcome.left} left"] if outcome.left else []
+    parts += [f"{outcome.sent} handed over"] if outcome.sent else []
+    parts += [f"{outcome.left - outcome.sent} left"] if outcome.left > outcome.sent else []
     return f"{outcome.stage}: {', '.join(parts)}{skipped}"
+
+
+def _dollars(least: float | None, most: float | None) -> str:
+    if least is None:
+        return ""
+    return f", ${least:,.4f} to ${most:,.4f}" if most is not None else f", at least ${least:,.4f}"
 
 
 def print_status(
@@ -80,6 +88,16 @@ def print_status(
         out.print(f"given up in {stage} ({len(works)}): {'; '.join(works[:SHOWN_FAILURES])}", soft_wrap=True)
     for command in dict.fromkeys(row["next"] for row in rows):
         out.print(f"next: {command}", soft_wrap=True)
+
+
+def print_batches(found: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each batch in flight."""
+    for batch in found:
+        place = " ".join(batch[name] for name in ("benchmark", "system", "fetch", "reader", "judge") if batch[name])
+        counts = f"{batch['requests']} requests, {batch['answered']} answered, {batch['failed']} failed"
+        print(f"{batch['id']}  {batch['stage']} {place}: {batch['state']}; {counts}; sent {batch['at']}")
+    if not found:
+        print("no batch in flight")
 
 
 def print_stores(found: Sequence[StoreFile]) -> None:

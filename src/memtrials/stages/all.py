@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from memtrials.errors import UserError
+from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.stages import answer, build, fetch, judge, replay
 from memtrials.stages.common import Options
@@ -29,6 +30,7 @@ class RunRequest:
     metrics: tuple[str, ...] = ()
     prompts: Literal["default", "official"] = "default"
     upstream: Path | None = None
+    limits: CallLimits = NO_LIMITS
 
 
 def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
@@ -53,8 +55,19 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
         lambda: fetch.run(
             fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
         ),
-        lambda: answer.run(answer.AnswerRequest(request.reader, request.prompts, request.upstream), asked),
-        lambda: judge.run(judge.JudgeRequest(request.judge, request.metrics, request.prompts, request.upstream), asked),
+        lambda: answer.run(
+            answer.AnswerRequest(request.reader, request.prompts, request.upstream, request.limits), asked
+        ),
+        lambda: judge.run(
+            judge.JudgeRequest(
+                judges=(request.judge,) if request.judge else (),
+                metrics=request.metrics,
+                prompts=request.prompts,
+                upstream=request.upstream,
+                limits=request.limits,
+            ),
+            asked,
+        ),
     ]
     for step in steps:
         try:

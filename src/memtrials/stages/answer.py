@@ -11,26 +11,39 @@ from typing import Any, Literal
 
 from memtrials import benchmarks
 from memtrials.index import LedgerIndex, Pair
+from memtrials.judging.payloads import Message
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
-from memtrials.llm.engine import ChatModel
+from memtrials.llm.limits import MOST
+from memtrials.llm.money import Purse
 from memtrials.llm.offline import OfflineReader
+from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
     ModelReader,
     Reader,
     RoleConfig,
+    answer_in,
     chosen_model,
     endpoint,
     reader_config,
     reader_messages,
 )
 from memtrials.outcome import Outcome
-from memtrials.records import Header, Record, RetrievalBody, clean_text, config_record, text_sha256, work_key
+from memtrials.records import (
+    AnswerBody,
+    Header,
+    Record,
+    RetrievalBody,
+    clean_text,
+    config_record,
+    text_sha256,
+    work_key,
+)
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options, Perform, Plan, Work, derived, explain_guard, guard, run_plan
-
-WORKERS = 8
-"""Calls in flight unless --workers says otherwise: enough to hide latency, few enough for any account's limits."""
+from memtrials.stages.handover import Batched, Batches, Recipient
+from memtrials.stages.spending import check_priced, purse
+from memtrials.stages.spending import forecast as foretell
 
 
 @dataclass(frozen=True)
@@ -40,14 +53,14 @@ class AnswerRequest:
     reader: str | None = None
     prompts: Literal["default", "official"] = "default"
     upstream: Path | None = None
+    limits: CallLimits = NO_LIMITS
 
 
 def run(request: AnswerRequest, options: Options) -> Outcome:
     """Answer what hasn't been answered. Raises UserError for a model without a key or prompts that can't be read."""
     model = chosen_model("reader", request.reader, options.settings)
     ledger = Ledger.open(options.trials)
-    workers = options.workers or WORKERS
-    readers = _Readers(model, options, workers)
+    readers = _Readers(model, options, request.limits)
 
     @cache
     def config(name: str) -> RoleConfig:
@@ -68,10 +81,12 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             readers.perform,
             role="reader",
             guarded="answer",
-            workers=workers,
+            workers=request.limits.workers or MOST,
             check=readers.check,
             finish=readers.close,
+            halt=readers.stop,
             forecast=forecast,
+            batches=Batches(BATCHED, options, readers.recipient, messages, readers.purse),
         )
     finally:
         ledger.close()
@@ -123,54 +138,86 @@ def answer_key(trial: Header, reader: str) -> str:
 
 
 def forecast(index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-    """What a dry run says: requests and the exact tokens that would be sent."""
+    """What a dry run says: requests, the exact tokens that would be sent, and what they cost where that is known."""
     from memtrials.tokens import count_tokens
 
-    calls = [work for work in plan.work if not work.spec.is_offline]
-    tokens = 0
-    for work in calls:
-        body = index.ledger.body(work.parent, RetrievalBody)
-        messages = reader_messages(work.spec.settings["prompt"], body.question, body.date, body.context)
-        tokens += sum(count_tokens(message["content"]) for message in messages)
-    return {"requests": len(calls), "prompt_tokens": tokens}
+    def call(work: Work) -> tuple[str, Mapping[str, Any], int]:
+        settings = work.spec.settings
+        tokens = sum(count_tokens(message["content"]) for message in messages(index, work))
+        return settings["model"], settings["parameters"], tokens
+
+    return foretell(call(work) for work in plan.work if not work.spec.is_offline)
+
+
+def messages(index: LedgerIndex, work: Work) -> list[Message]:
+    """What a model is sent."""
+    trial = index.ledger.body(work.parent, RetrievalBody)
+    return reader_messages(work.spec.settings["prompt"], trial.question, trial.date, trial.context)
+
+
+def record(index: LedgerIndex, work: Work, body: AnswerBody) -> Record:
+    """The record of an answer."""
+    content = text_sha256(clean_text(body.text))
+    return Record(derived(work, "answer", index, reader=work.config, content=content), body)
+
+
+BATCHED = Batched(
+    "answer", "answer", "reader", "reader", lambda index, work, reply: record(index, work, answer_in(reply))
+)
 
 
 class _Readers:
     """The reader of each benchmark, opened when it is first needed."""
 
-    def __init__(self, model: str, options: Options, workers: int) -> None:
+    def __init__(self, model: str, options: Options, limits: CallLimits) -> None:
         self.model = model
         self.options = options
-        self.workers = workers
+        self.limits = limits
+        self.pool: ModelPool | None = None
         self._open: dict[str, Reader] = {}
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """A model needs a key before anything is sent. Raises UserError."""
+        """A model needs a key, and a price under a cap, before anything is sent. Raises UserError."""
         if not self.options.dry_run and any(not work.spec.is_offline for work in plan.work):
             endpoint("reader", self.model, self.options.settings)
+            check_priced([self.model], self.limits)
 
     def _reader(self, config: RoleConfig) -> Reader:
         if config.is_offline:
             return self._open.setdefault(config.id, OfflineReader())
         if config.id not in self._open:
             where = endpoint("reader", self.model, self.options.settings)
-            model = ChatModel(where, config.settings["parameters"], "reader", workers=self.workers)
-            self._open[config.id] = ModelReader(model, config.settings["prompt"])
+            assert self.pool is not None
+            self._open[config.id] = ModelReader(self.pool.model(config, where), config.settings["prompt"])
         return self._open[config.id]
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Answer one trial."""
+        models = {work.config: self.model for work in plan.work if not work.spec.is_offline}
+        self.pool = ModelPool(self.limits, "reader", self.purse(index, models))
 
         async def answer(work: Work) -> Sequence[Record]:
             trial = index.ledger.body(work.parent, RetrievalBody)
             body = await self._reader(work.spec).answer(trial.question, trial.date, trial.context)
-            content = text_sha256(clean_text(body.text))
-            return [Record(derived(work, "answer", index, reader=work.config, content=content), body)]
+            return [record(index, work, body)]
 
         return answer
 
+    def recipient(self, work: Work) -> Recipient:
+        """Whom a batch is sent to. Raises UserError."""
+        config: RoleConfig = work.spec
+        return Recipient(config, None if config.is_offline else endpoint("reader", self.model, self.options.settings))
+
+    def purse(self, index: LedgerIndex, models: Mapping[str, str]) -> Purse:
+        """What may be spent."""
+        return purse(index, "answer", models, self.limits)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if self.pool is not None:
+            self.pool.stop()
+
     async def close(self) -> None:
         """Close connections."""
-        for reader in self._open.values():
-            if isinstance(reader, ModelReader):
-                await reader.model.close()
+        if self.pool is not None:
+            await self.pool.close()

@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memtrials import locks
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import MAX_CONTENT_FAILURES, LedgerIndex, Pair
 from memtrials.ledger import Ledger
+from memtrials.llm.limits import ClosedError
+from memtrials.llm.money import BudgetError
 from memtrials.outcome import Outcome
 from memtrials.records import (
     Body,
@@ -38,13 +40,17 @@ from memtrials.report.progress import Progress, say
 from memtrials.selection import Selection
 from memtrials.settings import Settings
 
+if TYPE_CHECKING:
+    from memtrials.stages.handover import Batches, Collected
+
 PIPELINED = 2
 """In flight at once where this process does the work itself: one is written while the next is made."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every stage is told. trials: the ledger; workers None: the stage's own default."""
+    """What every stage is told. trials: the ledger; workers None: the stage's own default; batch: hand the work over to
+    a batch service."""
 
     trials: Path
     settings: Settings
@@ -54,6 +60,7 @@ class Options:
     dry_run: bool = False
     workers: int | None = None
     quiet: bool = False
+    batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +88,15 @@ class Work:
 class Plan:
     """What a stage owes. skipped counts what is left alone by the guard, given up, or in flight.
 
-    notes: for the user, about what was skipped. must_ask: something would go without any result unless the user says
-    yes to a switch (exit code 2). configs: configurations the ledger must hold before the first record.
+    flying: names of work in flight. notes: for the user, about what was skipped. must_ask: something would go without
+    any result unless the user says yes to a switch (exit code 2). configs: configurations the ledger must hold before
+    the first record.
     """
 
     work: list[Work] = field(default_factory=list)
     left_alone: int = 0
     given_up: int = 0
-    in_flight: int = 0
+    flying: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     must_ask: bool = False
     configs: dict[str, Record] = field(default_factory=dict)
@@ -96,7 +104,7 @@ class Plan:
     @property
     def skipped(self) -> int:
         """How many pieces of work are neither done nor pending."""
-        return self.left_alone + self.given_up + self.in_flight
+        return self.left_alone + self.given_up + len(self.flying)
 
     def owe(self, index: LedgerIndex, work: Work) -> None:
         """Add a piece of work unless it is done, given up or in flight."""
@@ -104,7 +112,7 @@ class Plan:
         if name in index.done:
             return
         if name in index.in_flight:
-            self.in_flight += 1
+            self.flying.add(name)
         elif index.given_up(name):
             self.given_up += 1
         else:
@@ -127,24 +135,40 @@ def run_plan(
     workers: int = 1,
     check: Callable[[LedgerIndex, Plan], None] | None = None,
     finish: Callable[[], Awaitable[None]] | None = None,
+    halt: Callable[[], None] | None = None,
     forecast: Callable[[LedgerIndex, Plan], dict[str, Any]] | None = None,
+    batches: Batches | None = None,
 ) -> Outcome:
-    """Plan, claim, plan again, check, then do the work.
+    """Take in finished batches, plan, claim, plan again, check, then do the work or hand it over.
 
     role: whose configuration the work is made under. guarded: the kind of record by which a configuration has begun,
     where the guard of a switch applies; until then the claim is made without the configuration. check raises
-    UserError before anything is written. forecast adds what a dry run can tell.
+    UserError before anything is written. halt is called once when the stage is to stop early: what hasn't begun must
+    not begin. forecast adds what a dry run can tell. batches: how the stage works through a batch service, if it can.
     """
-    index = LedgerIndex(ledger)
-    plan = plan_from(index)
-    outcome = _outcome(stage, plan, options)
+    collected: Collected | None = None
+
+    def planned() -> tuple[LedgerIndex, Plan, Outcome]:
+        index = LedgerIndex(ledger)
+        plan = plan_from(index)
+        if collected is not None:
+            plan.work = [work for work in plan.work if (work.key, work.repeat) not in collected.missed]
+        return index, plan, _outcome(stage, plan, options, collected)
+
+    index, plan, outcome = planned()
+    if batches and options.batch:
+        batches.check(plan)
     if options.dry_run:
         if check and plan.work:
             check(index, plan)
         outcome.left = outcome.pending
         outcome.details = forecast(index, plan) if forecast else {}
         return outcome
-    if not plan.work:
+    if batches and plan.flying:
+        collected = batches.collect(index, plan.flying)
+        index, plan, outcome = planned()
+    if outcome.error or not plan.work:
+        outcome.left = len(plan.work)
         return outcome
     ledger.check_writable()
     claims = _claims(stage, index, plan, options, role, guarded)
@@ -152,11 +176,10 @@ def run_plan(
         seen = len(ledger.headers)
         ledger.refresh()
         if len(ledger.headers) != seen:
-            index = LedgerIndex(ledger)
-            plan = plan_from(index)
-            claimed = {(claim.benchmark, claim.system) for claim in claims}
-            plan.work = [work for work in plan.work if work.pair in claimed]
-            outcome = _outcome(stage, plan, options)
+            index, plan, _ = planned()
+            claimed = {(claim.benchmark, claim.system, claim.config) for claim in claims}
+            plan.work = [w for w in plan.work if not claimed.isdisjoint(((*w.pair, w.config), (*w.pair, None)))]
+            outcome = _outcome(stage, plan, options, collected)
         if check:
             check(index, plan)
         before = len(ledger.headers)
@@ -165,21 +188,31 @@ def run_plan(
         if configs:
             ledger.append(*configs)
         try:
-            asyncio.run(drive(stage, plan.work, perform(index, plan), ledger, options, outcome, workers, finish))
+            if batches and options.batch:
+                batches.submit(index, plan.work, outcome)
+            else:
+                doing = perform(index, plan)
+                asyncio.run(drive(stage, plan.work, doing, ledger, options, outcome, workers, finish, halt))
         finally:
-            outcome.appended = len(ledger.headers) - before
+            outcome.appended += len(ledger.headers) - before
     return outcome
 
 
-def _outcome(stage: str, plan: Plan, options: Options) -> Outcome:
-    notes = list(plan.notes)
+def _outcome(stage: str, plan: Plan, options: Options, collected: Collected | None) -> Outcome:
+    notes = [*plan.notes, *(collected.notes if collected else ())]
     if plan.given_up:
         notes.append(f"{plan.given_up} given up after {MAX_CONTENT_FAILURES} runs; `memtrials status` lists them")
-    if plan.in_flight:
-        notes.append(f"{plan.in_flight} in flight in a batch")
+    if plan.flying:
+        notes.append(f"{len(plan.flying)} in flight in a batch")
+    done, failed = (collected.done, len(collected.missed)) if collected else (0, 0)
     return Outcome(
         stage,
-        pending=len(plan.work),
+        pending=len(plan.work) + done + failed,
+        done=done,
+        failed=failed,
+        appended=collected.appended if collected else 0,
+        failures=dict(collected.failures) if collected else {},
+        error=collected.error if collected else None,
         skipped=plan.skipped,
         notes=notes,
         must_ask=plan.must_ask,
@@ -253,14 +286,15 @@ async def drive(
     outcome: Outcome,
     workers: int,
     finish: Callable[[], Awaitable[None]] | None,
+    halt: Callable[[], None] | None = None,
 ) -> None:
     """Do the work with so many at once; each result is durable before it counts. The first fatal error ends it.
 
     Interrupted, it takes nothing new, finishes what is in flight, and says so in the outcome.
     """
-    stop = _Stop()
+    stop = _Stop(halt or (lambda: None))
     todo = iter(work)
-    with Progress(stage, len(work), quiet=options.quiet) as progress, _interruptible(stop):
+    with Progress(stage, outcome.pending, quiet=options.quiet) as progress, _interruptible(stop):
 
         async def one_after_the_other() -> None:
             for item in todo:
@@ -277,6 +311,8 @@ async def drive(
                 await finish()
     outcome.interrupted = stop.by_user
     outcome.error = stop.error
+    if stop.cap is not None:
+        outcome.notes.append(f"stopped at {stop.cap}: {outcome.done} of {outcome.pending} done, {outcome.left} left")
 
 
 async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome: Outcome, stop: _Stop) -> None:
@@ -289,6 +325,7 @@ async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome
             message=failure.message,
             attempts=failure.attempts,
             seconds=time.perf_counter() - began,
+            call=failure.call,
             raw=failure.raw,
         )
         await ledger.append_async(failure_record(stage, item, failure, body))
@@ -298,6 +335,10 @@ async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome
             stop.stop(UserError(failure.message))
     except UserError as error:
         stop.stop(error)
+    except BudgetError as error:
+        stop.at_cap(str(error))
+    except ClosedError:
+        stop.now()
     else:
         try:
             await ledger.append_async(*records)
@@ -335,19 +376,28 @@ def failure_record(stage: str, item: Work, failure: WorkFailedError, body: Body)
 
 
 class _Stop:
-    """Whether to take no more work, and why."""
+    """Whether to take no more work, and why. halt: see `run_plan`."""
 
-    def __init__(self) -> None:
+    def __init__(self, halt: Callable[[], None]) -> None:
+        self.requested = False
         self.error: UserError | None = None
+        self.cap: str | None = None
         self.by_user = False
+        self._halt = halt
         self._since: float | None = None
 
-    @property
-    def requested(self) -> bool:
-        return self.by_user or self.error is not None
+    def now(self) -> None:
+        if not self.requested:
+            self.requested = True
+            self._halt()
 
     def stop(self, error: UserError) -> None:
         self.error = self.error or error
+        self.now()
+
+    def at_cap(self, cap: str) -> None:
+        self.cap = self.cap or cap
+        self.now()
 
     def interrupt(self) -> None:
         """The first time: finish what is in flight. More than a second later: abort (what is durable stays)."""
@@ -355,6 +405,7 @@ class _Stop:
             self._since = time.monotonic()
             self.by_user = True
             say("interrupted: finishing what is in flight; press Ctrl-C again to abort")
+            self.now()
         elif time.monotonic() - self._since > 1:
             sys.stderr.flush()
             os._exit(130)

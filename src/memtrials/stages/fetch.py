@@ -36,6 +36,7 @@ from memtrials.stages.common import (
     guard,
     run_plan,
 )
+from memtrials.stages.turns import Turns
 from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
 from memtrials.systems.store import stores_folder
 
@@ -75,6 +76,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             workers=options.workers or PIPELINED,
             check=fetch.check,
             finish=fetch.finish,
+            halt=fetch.turns.close,
         )
     finally:
         ledger.close()
@@ -84,7 +86,7 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
     """Trials still owed, state by state. A (benchmark, system) that only other fetch configurations have begun is
     left alone unless forced: another k means another full set of answers and verdicts."""
     plan = Plan()
-    wanted = _wanted(index, request)
+    wanted = _wanted(index, request, options)
     configs: dict[str, FetchConfig | None] = {}
     begun = index.begun("retrieval", "fetch")
     alone: Counter[Pair] = Counter()
@@ -134,14 +136,14 @@ def retrieval_key(ingest: Header, query: str, fetch: str) -> str:
     )
 
 
-def _wanted(index: LedgerIndex, request: FetchRequest) -> dict[str, dict[str, Any] | None]:
+def _wanted(index: LedgerIndex, request: FetchRequest, options: Options) -> dict[str, dict[str, Any] | None]:
     """System ids to ask, each with the `[fetch]` table of a TOML file where one was named."""
     if not request.systems:
         return {h.system: None for h in index.of("ingest") if h.system}
     wanted: dict[str, dict[str, Any] | None] = {}
     for name in request.systems:
         if systems.is_file(name):
-            spec = systems.load(name)
+            spec = systems.load(name, options.settings)
             if spec.id not in index.configs:
                 raise UserError(
                     f"{name}: its [state] is {spec.id}, which {index.ledger.path} doesn't hold; replay it first"
@@ -176,11 +178,17 @@ class _Fetch:
     def __init__(self, options: Options, ledger: Ledger) -> None:
         self.options = options
         self.ledger = ledger
+        self.turns = Turns()
         self._system: tuple[str, System] | None = None
         self._namespaces: dict[str, str] = {}
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """Every state that will be asked must be on this machine. Raises UserError with the two ways out."""
+        """Every state that will be asked must be on this machine, and every system have what it needs from outside
+        (a dry run calls nothing, so it needs no key). Raises UserError, for a missing state with the two ways out."""
+        if not self.options.dry_run:
+            for system in {work.parent.system or "" for work in plan.work}:
+                state = index.config(system).settings
+                systems.plugin(state["system"]).ready(state, self.options.settings)
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
@@ -201,7 +209,7 @@ class _Fetch:
         """Ask one query of one state."""
 
         async def ask(work: Work) -> Sequence[Record]:
-            return [self._ask(index, work)]
+            return [await self.turns.take(self._ask, index, work)]
 
         return ask
 
@@ -228,6 +236,7 @@ class _Fetch:
             items=found.items,
             raw=found.raw,
             effort=system.meter.effort_since(before, time.perf_counter() - began),
+            usage=system.meter.usage(before, before),
         )
         header = derived(
             work, "retrieval", index, fetch=config.id, query=query.id, type=query.type, content=text_sha256(context)
@@ -238,7 +247,7 @@ class _Fetch:
         if self._system is None or self._system[0] != system:
             self._close()
             folder = stores_folder(self.options.trials) / system
-            surroundings = Surroundings(folder, cache_folder(self.options.settings))
+            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
             self._system = (system, systems.reopen(index.config(system).settings, surroundings))
         return self._system[1]
 

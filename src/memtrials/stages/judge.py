@@ -1,13 +1,17 @@
-"""judge: one verdict for each metric and judge of each answer, or of each trial where the metric reads no answer."""
+"""judge: one verdict for each metric and judge of each answer, or of each trial where the metric reads no answer.
+
+Several judges are one plan: each has a configuration, prompts and an endpoint of its own. With `probe` they are asked
+about constructed answers instead.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,60 +19,98 @@ from memtrials import benchmarks
 from memtrials.benchmarks.base import Benchmark, Metric, Prompts
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex, Pair
+from memtrials.judging import panel as panel_file
+from memtrials.judging.panel import Member
 from memtrials.judging.payloads import Message, judge_messages
+from memtrials.judging.probing import Probe, constructed, probe_metric
 from memtrials.judging.verdicts import holds_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
-from memtrials.llm.engine import ChatModel
-from memtrials.llm.roles import RoleConfig, ask_judge, chosen_model, endpoint, judge_config, read_verdict
+from memtrials.llm.engine import ChatModel, Endpoint, Reply
+from memtrials.llm.limits import MOST
+from memtrials.llm.money import Purse
+from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
+from memtrials.llm.roles import RoleConfig, ask_judge, chosen_model, endpoint, judge_config, read_verdict, verdict_in
 from memtrials.outcome import Outcome
-from memtrials.records import AnswerBody, Header, Record, RetrievalBody, VerdictBody, config_record, work_key
+from memtrials.records import AnswerBody, Gold, Header, Record, RetrievalBody, VerdictBody, config_record, work_key
 from memtrials.selection import Chosen, choose
-from memtrials.stages.answer import WORKERS
 from memtrials.stages.common import Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.handover import Batched, Batches, Recipient
+from memtrials.stages.spending import check_priced, purse
+from memtrials.stages.spending import forecast as foretell
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """Which judge decides which metrics of whose answers. reader: None for the current one, `all`, or a name."""
+    """Which judges decide which metrics of whose answers.
 
-    judge: str | None = None
+    judges: models, or none for the configured one; panel: a file of them instead. reader: None for the current one,
+    `all`, or a name. probe: ask about constructed answers, not about readers'.
+    """
+
+    judges: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     prompts: Literal["default", "official"] = "default"
     upstream: Path | None = None
     reader: str | None = None
     export_requests: Path | None = None
     import_replies: Path | None = None
+    limits: CallLimits = NO_LIMITS
+    panel: Path | None = None
+    probe: bool = False
 
 
 @dataclass(frozen=True)
 class Judging:
-    """How one benchmark is judged in this run."""
+    """How one judge decides one benchmark in this run."""
 
     benchmark: Benchmark
+    member: Member
     config: RoleConfig
     prompts: Prompts
     metrics: tuple[Metric, ...]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one verdict is to be about. probe: the constructed answer, where it is about none of a reader's."""
+
+    judging: Judging
+    metric: Metric
+    probe: Probe | None = None
+
+
+class Evidence(NamedTuple):
+    """What is judged. answer: None where the metric reads none."""
+
+    context: str
+    question: str
+    answer: str | None
 
 
 def run(request: JudgeRequest, options: Options) -> Outcome:
     """Decide what hasn't been decided. Raises UserError for unknown metrics, a missing key or unreadable prompts."""
     if request.export_requests and request.import_replies:
         raise UserError("--export-requests and --import-replies: one at a time")
-    model = chosen_model("judge", request.judge, options.settings)
+    members = _members(request, options)
+    if len(members) > 1 and (request.export_requests or request.import_replies):
+        raise UserError("--export-requests and --import-replies take one judge; name it with --judge")
+    live = not (request.import_replies or request.probe)
+    if options.batch and not live:
+        raise UserError("--batch goes with neither --probe nor --import-replies")
     ledger = Ledger.open(options.trials)
-    workers = options.workers or WORKERS
-    judges = _Judges(model, options, workers, _replies(request))
+    judges = _Judges(options, request.limits, _replies(request))
 
     @cache
-    def judging(name: str) -> Judging:
-        return _judging(name, model, request)
+    def judgings(name: str) -> list[Judging]:
+        return _judgings(name, members, request)
 
     def plan(index: LedgerIndex) -> Plan:
         chosen = choose(index, options.selection, "unit")
-        return pending(
-            index, {name: judging(name) for name in chosen.benchmarks}, request.reader, options.repeat, chosen
-        )
+        panel = {name: judgings(name) for name in chosen.benchmarks}
+        if request.probe:
+            return pending_probes(index, panel, options.repeat, chosen)
+        return pending(index, panel, request.reader, options.repeat, chosen)
 
     try:
         if request.export_requests is not None:
@@ -80,47 +122,79 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
             plan if request.import_replies is None else lambda index: judges.only_replied(index, plan(index)),
             judges.perform,
             role="judge",
-            workers=workers,
+            workers=request.limits.workers or MOST,
             check=judges.check,
             finish=judges.close,
+            halt=judges.stop,
             forecast=judges.forecast,
+            batches=Batches(BATCHED, options, judges.recipient, judges.messages, judges.purse) if live else None,
         )
     finally:
         ledger.close()
 
 
-def _judging(name: str, model: str, request: JudgeRequest) -> Judging:
+def _members(request: JudgeRequest, options: Options) -> tuple[Member, ...]:
+    """The judges that were asked for. Raises UserError."""
+    if request.panel is None:
+        names = request.judges or (chosen_model("judge", None, options.settings),)
+        return tuple(Member(name, request.prompts) for name in names)
+    if request.judges or request.prompts != "default":
+        raise UserError("--panel names judges and their prompts itself: leave out --judge and --prompts")
+    return panel_file.read(request.panel)
+
+
+def _judgings(name: str, members: Sequence[Member], request: JudgeRequest) -> list[Judging]:
     benchmark = benchmarks.find(name)
-    prompts = prompt_files.load(benchmark, request.prompts, request.upstream)
-    config = judge_config(benchmark, model, prompts)
-    decidable = {
-        m.name for m in benchmark.metrics if (m.rule is not None if config.is_offline else m.prompt is not None)
-    }
-    for metric in request.metrics:
+    upstream = request.upstream
+    if upstream is not None and not any(member.prompts == "official" for member in members):
+        raise UserError("--upstream goes with official prompts")
+    found: dict[str, Judging] = {}
+    for member in members:
+        prompts = _prompts(benchmark, member, upstream)
+        config = judge_config(benchmark, member.model, prompts)
+        if config.id in found:
+            raise UserError(f"judge {member.model} is named twice with the same prompts; --repeat N asks one N times")
+        found[config.id] = Judging(benchmark, member, config, prompts, _decidable(benchmark, config))
+    return _narrowed(benchmark, list(found.values()), request.metrics)
+
+
+def _prompts(benchmark: Benchmark, member: Member, upstream: Path | None) -> Prompts:
+    if isinstance(member.prompts, Path):
+        return prompt_files.own(benchmark, member.prompts)
+    return prompt_files.load(benchmark, member.prompts, upstream if member.prompts == "official" else None)
+
+
+def _decidable(benchmark: Benchmark, config: RoleConfig) -> tuple[Metric, ...]:
+    """The metrics that a judge can decide: a rule those that have one, a model those that have a prompt."""
+    return tuple(m for m in benchmark.metrics if (m.rule if config.is_offline else m.prompt) is not None)
+
+
+def _narrowed(benchmark: Benchmark, judgings: list[Judging], metrics: Sequence[str]) -> list[Judging]:
+    """The judges with only these metrics. Raises UserError for one that is unknown, or that none of them decides."""
+    for metric in metrics:
         if metric not in {m.name for m in benchmark.metrics}:
             raise unknown("metric", metric, [m.name for m in benchmark.metrics])
-        if metric not in decidable:
-            needs = (
-                "needs a model judge: name one with --judge" if config.is_offline else "is decided by --judge offline"
-            )
+        if not any(metric == m.name for judging in judgings for m in judging.metrics):
+            by_rules = all(judging.config.is_offline for judging in judgings)
+            needs = "needs a model judge: name one with --judge" if by_rules else "is decided by --judge offline"
             raise UserError(f"metric {metric} {needs}")
-    wanted = set(request.metrics) or decidable
-    return Judging(benchmark, config, prompts, tuple(m for m in benchmark.metrics if m.name in wanted))
+    if not metrics:
+        return judgings
+    return [replace(j, metrics=tuple(m for m in j.metrics if m.name in metrics)) for j in judgings]
 
 
 def pending(
-    index: LedgerIndex, judgings: Mapping[str, Judging], reader: str | None, repeat: int, chosen: Chosen
+    index: LedgerIndex, panel: Mapping[str, Sequence[Judging]], reader: str | None, repeat: int, chosen: Chosen
 ) -> Plan:
-    """Verdicts this judge still owes: metric by metric, oldest first, one for each missing ordinal.
+    """Verdicts these judges still owe: judge by judge, metric by metric, oldest first, one for each missing ordinal.
 
     Metrics that read answers are decided on those of each (benchmark, system)'s current reader, unless one is named.
     """
     plan = Plan()
     whose = index.readers_shown(reader)
     verbatim = _verbatim_systems(index)
-    for name, judging in judgings.items():
-        config = judging.config
-        plan.configs[config.id] = config_record("judge", config.name, config.settings, config.provenance)
+    for name, judging in _each(panel):
+        _announce(plan, judging.config)
         for metric in judging.metrics:
             for parent in index.of(metric.reads):
                 if parent.benchmark != name or metric.query not in (None, parent.query) or not chosen.holds(parent):
@@ -129,19 +203,57 @@ def pending(
                     continue
                 if metric.reads == "answer" and parent.reader not in whose[Pair(name, parent.system or "")]:
                     continue
-                key = verdict_key(parent, config.id, metric.name)
+                config = judging.config.id
+                key = verdict_key(parent, config, metric.name)
                 for ordinal in range(1, repeat + 1):
-                    plan.owe(index, Work(key, ordinal, parent, None, config.id, (judging, metric), metric.name))
+                    decision = Decision(judging, metric)
+                    plan.owe(index, Work(key, ordinal, parent, None, config, decision, metric.name))
     return plan
 
 
-def verdict_key(parent: Header, judge: str, metric: str) -> str:
-    """The name of the work of deciding a metric of an answer or a trial."""
+def pending_probes(index: LedgerIndex, panel: Mapping[str, Sequence[Judging]], repeat: int, chosen: Chosen) -> Plan:
+    """Verdicts these judges still owe on constructed answers, of every metric that reads answers.
+
+    Raises UserError when none of the judges decides such a metric.
+    """
+    plan = Plan()
+    probes = {name: list(constructed(index, benchmarks.find(name), name)) for name in panel}
+    plan.notes += [f"{name} constructs no answers to probe with" for name, some in probes.items() if not some]
+    reads_answers = False
+    for name, judging in _each(panel):
+        _announce(plan, judging.config)
+        for metric in (m for m in judging.metrics if m.reads == "answer"):
+            reads_answers = True
+            for probe in probes[name]:
+                task, query = probe.task.task or "", probe.query
+                if metric.query not in (None, query) or (name, task, query) not in chosen.queries:
+                    continue
+                called = probe_metric(metric.name, probe.kind)
+                config = judging.config.id
+                key = verdict_key(probe.task, config, called, query)
+                for ordinal in range(1, repeat + 1):
+                    decision = Decision(judging, metric, probe)
+                    plan.owe(index, Work(key, ordinal, probe.task, query, config, decision, called))
+    if panel and not reads_answers:
+        raise UserError("--probe asks about answers, and none of these judges decides a metric of those; name a model")
+    return plan
+
+
+def _each(panel: Mapping[str, Sequence[Judging]]) -> Iterator[tuple[str, Judging]]:
+    return ((name, judging) for name, judgings in panel.items() for judging in judgings)
+
+
+def _announce(plan: Plan, config: RoleConfig) -> None:
+    plan.configs[config.id] = config_record("judge", config.name, config.settings, config.provenance)
+
+
+def verdict_key(parent: Header, judge: str, metric: str, query: str | None = None) -> str:
+    """The name of the work of deciding a metric of an answer or a trial, or of a query of a task."""
     return work_key(
         "verdict",
         benchmark=parent.benchmark or "",
         task=parent.task or "",
-        query=parent.query,
+        query=query or parent.query,
         parent=parent,
         config=judge,
         metric=metric,
@@ -187,21 +299,19 @@ def custom_id(work: Work) -> str:
 
 def _export(plan: Plan, judges: _Judges, ledger: Ledger, path: Path, options: Options) -> Outcome:
     """Write the payloads of the verdicts that are owed, without calling anything."""
-    if any(work.spec[0].config.is_offline for work in plan.work):
+    if any(work.spec.judging.config.is_offline for work in plan.work):
         raise UserError("--export-requests needs a model: name one with --judge; the offline judge sends nothing")
     index = LedgerIndex(ledger)
-    rows = []
-    for work in plan.work:
-        metric: Metric = work.spec[1]
-        rows.append(
-            {
-                "custom_id": custom_id(work),
-                "task_id": _outside_id(work.parent.task or ""),
-                "metric": metric.name,
-                "messages": judges.messages(index, work),
-                "response_contract": {"score": "0 or 1", "reason": "brief explanation"},
-            }
-        )
+    rows = [
+        {
+            "custom_id": custom_id(work),
+            "task_id": _outside_id(work.parent.task or ""),
+            "metric": work.metric,
+            "messages": judges.messages(index, work),
+            "response_contract": {"score": "0 or 1", "reason": "brief explanation"},
+        }
+        for work in plan.work
+    ]
     outcome = Outcome("judge", pending=len(rows), left=len(rows), skipped=plan.skipped, notes=plan.notes)
     outcome.dry_run = True
     if not options.dry_run:
@@ -218,15 +328,32 @@ def _outside_id(task: str) -> int | str:
     return int(task) if task.lstrip("-").isdigit() else task
 
 
-class _Judges:
-    """The judge of each benchmark, opened when it is first needed. replies: obtained elsewhere, by custom_id."""
+def flagged(verdict: VerdictBody, metric: Metric, answer: str | None) -> VerdictBody:
+    """The verdict, marked where the judge saw an answer that holds one itself."""
+    seen = answer is not None and "answer" in metric.fields
+    return msgspec.structs.replace(verdict, flagged=seen and holds_verdict(answer or ""))
 
-    def __init__(self, model: str, options: Options, workers: int, replies: dict[str, str] | None) -> None:
-        self.model = model
+
+def _verdict_record(index: LedgerIndex, work: Work, reply: Reply) -> Record:
+    """The record of a verdict that came in a batch."""
+    parent = work.parent
+    answer = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
+    metric = benchmarks.find(parent.benchmark or "").metric(work.metric or "")
+    verdict = flagged(verdict_in(reply), metric, answer)
+    return Record(derived(work, "verdict", index, judge=work.config), verdict)
+
+
+BATCHED = Batched("judge", "verdict", "judge", "service", _verdict_record)
+
+
+class _Judges:
+    """The judges' models, opened when they are first needed. replies: obtained elsewhere, by custom_id."""
+
+    def __init__(self, options: Options, limits: CallLimits, replies: dict[str, str] | None) -> None:
         self.options = options
-        self.workers = workers
+        self.limits = limits
         self.replies = replies
-        self._models: dict[str, ChatModel] = {}
+        self.pool: ModelPool | None = None
 
     def only_replied(self, index: LedgerIndex, plan: Plan) -> Plan:
         """The part of a plan that the replies answer. Raises UserError for a reply that belongs to no verdict."""
@@ -236,29 +363,42 @@ class _Judges:
         for name in self.replies:
             if name not in known:
                 raise UserError(
-                    f"custom_id {name} belongs to no verdict that judge {self.model} owes here; import with the same "
+                    f"custom_id {name} belongs to no verdict that this judge owes here; import with the same "
                     "ledger, --judge, --prompts and --metric as the export"
                 )
         plan.work = [work for work in plan.work if custom_id(work) in self.replies]
         return plan
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """A model needs a key before anything is sent. Raises UserError."""
+        """A model needs a key, and a price under a cap, before anything is sent. Raises UserError."""
         if self.options.dry_run or self.replies is not None:
             return
-        if any(not work.spec[0].config.is_offline for work in plan.work):
-            endpoint("judge", self.model, self.options.settings)
+        members = {work.spec.judging.member for work in plan.work if not work.spec.judging.config.is_offline}
+        for member in members:
+            self._endpoint(member)
+        check_priced(sorted(member.model for member in members), self.limits)
+
+    def _endpoint(self, member: Member) -> Endpoint:
+        return endpoint("judge", member.model, self.options.settings, member.endpoint)
 
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-        """What a dry run says: requests and the exact tokens that would be sent."""
+        """What a dry run says: requests, the exact tokens that would be sent, and what they cost where it is known."""
         from memtrials.tokens import count_tokens
 
-        calls = [work for work in plan.work if not work.spec[0].config.is_offline and self.replies is None]
-        tokens = sum(count_tokens(m["content"]) for work in calls for m in self.messages(index, work))
-        return {"requests": len(calls), "prompt_tokens": tokens}
+        def call(work: Work) -> tuple[str, Mapping[str, Any], int]:
+            settings = work.spec.judging.config.settings
+            tokens = sum(count_tokens(m["content"]) for m in self.messages(index, work))
+            return settings["model"], settings["parameters"], tokens
+
+        calls = [work for work in plan.work if not work.spec.judging.config.is_offline and self.replies is None]
+        return foretell(map(call, calls))
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Decide one metric of one answer or trial."""
+        models = {
+            work.config: work.spec.judging.member.model for work in plan.work if not work.spec.judging.config.is_offline
+        }
+        self.pool = ModelPool(self.limits, "service", self.purse(index, models))
 
         async def decide(work: Work) -> Sequence[Record]:
             body = await self._decide(index, work)
@@ -267,48 +407,68 @@ class _Judges:
         return decide
 
     async def _decide(self, index: LedgerIndex, work: Work) -> VerdictBody:
-        judging, metric = work.spec
-        if judging.config.is_offline:
-            retrieval, answer = self._evidence(index, work)
-            gold = index.task(work.parent.benchmark or "", work.parent.task or "").gold_of(work.parent.query or "")
-            score, reason = metric.rule(retrieval.context, answer or "", gold)
-            return VerdictBody(score=score, reason=reason)
-        if self.replies is not None:
-            reply = self.replies[custom_id(work)]
-            verdict = read_verdict(reply, raw=reply)
+        decision: Decision = work.spec
+        evidence = self._evidence(index, work)
+        if decision.judging.config.is_offline:
+            assert decision.metric.rule is not None
+            score, reason = decision.metric.rule(evidence.context, evidence.answer or "", self._gold(index, work))
+            verdict = VerdictBody(score=score, reason=reason)
         else:
-            verdict = await ask_judge(self._model(judging.config), self.messages(index, work))
-        answer = self._evidence(index, work)[1] if "answer" in metric.fields else None
-        return msgspec.structs.replace(verdict, flagged=answer is not None and holds_verdict(answer))
+            if self.replies is not None:
+                verdict = read_verdict(self.replies[custom_id(work)])
+            else:
+                verdict = await ask_judge(self._model(decision.judging), self.messages(index, work))
+            verdict = flagged(verdict, decision.metric, evidence.answer)
+        return verdict if decision.probe is None else msgspec.structs.replace(verdict, probe=decision.probe.answer)
 
-    def _evidence(self, index: LedgerIndex, work: Work) -> tuple[RetrievalBody, str | None]:
-        """The retrieval a verdict is about, and the answer's text where the metric reads one."""
-        parent = work.parent
-        if parent.kind == "retrieval":
-            return index.ledger.body(parent, RetrievalBody), None
-        return index.ledger.body(index.parent(parent), RetrievalBody), index.ledger.body(parent, AnswerBody).text
+    def recipient(self, work: Work) -> Recipient:
+        """Whom a batch is sent to. Raises UserError."""
+        judging: Judging = work.spec.judging
+        where = None if judging.config.is_offline else self._endpoint(judging.member)
+        return Recipient(judging.config, where, judging.member.endpoint)
+
+    def purse(self, index: LedgerIndex, models: Mapping[str, str]) -> Purse:
+        """What may be spent."""
+        return purse(index, "judge", models, self.limits)
+
+    def _evidence(self, index: LedgerIndex, work: Work) -> Evidence:
+        """What a verdict is about: a trial or an answer with its trial, or what was constructed."""
+        parent, probe = work.parent, work.spec.probe
+        if probe is not None:
+            task = index.task(parent.benchmark or "", parent.task or "")
+            return Evidence(probe.context, task.query(probe.query).text, probe.answer)
+        trial = parent if parent.kind == "retrieval" else index.parent(parent)
+        said = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
+        retrieval = index.ledger.body(trial, RetrievalBody)
+        return Evidence(retrieval.context, retrieval.question, said)
+
+    def _gold(self, index: LedgerIndex, work: Work) -> Gold:
+        task = index.task(work.parent.benchmark or "", work.parent.task or "")
+        return task.gold_of(work.query or work.parent.query or "")
 
     def messages(self, index: LedgerIndex, work: Work) -> list[Message]:
         """What the judge is sent."""
-        judging, metric = work.spec
-        retrieval, answer = self._evidence(index, work)
-        task = index.task(work.parent.benchmark or "", work.parent.task or "")
+        decision: Decision = work.spec
+        evidence = self._evidence(index, work)
         return judge_messages(
-            metric,
-            judging.prompts,
-            context=retrieval.context,
-            query=retrieval.question,
-            answer=answer,
-            gold=task.gold_of(work.parent.query or ""),
+            decision.metric,
+            decision.judging.prompts,
+            context=evidence.context,
+            query=evidence.question,
+            answer=evidence.answer,
+            gold=self._gold(index, work),
         )
 
-    def _model(self, config: RoleConfig) -> ChatModel:
-        if config.id not in self._models:
-            where = endpoint("judge", self.model, self.options.settings)
-            self._models[config.id] = ChatModel(where, config.settings["parameters"], "service", workers=self.workers)
-        return self._models[config.id]
+    def _model(self, judging: Judging) -> ChatModel:
+        assert self.pool is not None
+        return self.pool.model(judging.config, self._endpoint(judging.member))
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if self.pool is not None:
+            self.pool.stop()
 
     async def close(self) -> None:
         """Close connections."""
-        for model in self._models.values():
-            await model.close()
+        if self.pool is not None:
+            await self.pool.close()

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from memtrials import benchmarks
 from memtrials.benchmarks.base import Benchmark, Metric
 from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
+from memtrials.judging import probing
 from memtrials.ledger import Ledger
 from memtrials.metrics import accuracy, agreement
-from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, Report
+from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, ProbeRate, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile
 from memtrials.records import AnswerBody, Call, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
@@ -60,26 +61,39 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
     numbers: list[Number] = []
     attributions: list[Attribution] = []
     agreements: list[Agreement] = []
+    probes: list[ProbeRate] = []
     notes: list[str] = []
     for name in chosen.benchmarks:
         benchmark = benchmarks.find(name)
+        probes += folding.probe_rates(benchmark, name)
         numbers += folding.verdicts(benchmark, name)
         numbers += folding.measures(benchmark, name)
         if benchmark.attribute is not None:
             attributions += folding.attributions(benchmark, name)
         agreements += folding.agreements(benchmark, name)
         notes += _notes(index, benchmark, name)
-    configs = {c for n in numbers for c in n.cell[1:] if c}
+    numbers = [_beside(number, probes) for number in numbers]
+    configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
         numbers,
         attributions,
         agreements,
+        probes,
         notes,
         {c: index.config(c).name for c in configs},
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
         frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
         request.by,
     )
+
+
+def _beside(number: Number, rates: Iterable[ProbeRate]) -> Number:
+    """The number with what probes say of its judge."""
+    place = (number.cell.benchmark, number.cell.judge, number.metric)
+    mine = [rate for rate in rates if (rate.benchmark, rate.judge, rate.metric) == place]
+    if not mine:
+        return number
+    return replace(number, probes={r.kind: r.accepted for r in mine}, lenient=any(r.flagged for r in mine))
 
 
 def _notes(index: LedgerIndex, benchmark: Benchmark, name: str) -> list[str]:
@@ -101,6 +115,7 @@ class _Folding:
         self.subset = subset
         self.readers = set(index.resolve(request.reader, "reader")) if request.reader not in (None, "all") else None
         self.judges = set(index.resolve(request.judge, "judge")) if request.judge else None
+        self.on_results = [h for h in index.of("verdict") if not probing.probed(h)]
         self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
         self._tokens: dict[str, int] = {}
         self._all_questions: dict[str, dict[tuple[str, str], tuple[str, str | None]]] = {}
@@ -150,7 +165,7 @@ class _Folding:
             if self.request.metrics and metric.name not in self.request.metrics:
                 continue
             cells: dict[Cell, list[Header]] = defaultdict(list)
-            for verdict in self.index.of("verdict"):
+            for verdict in self.on_results:
                 if verdict.benchmark == name and verdict.metric == metric.name and self._kept(verdict):
                     reader = verdict.reader if metric.reads == "answer" else None
                     cells[Cell(name, verdict.system or "", verdict.fetch or "", reader, verdict.judge)].append(verdict)
@@ -404,7 +419,7 @@ class _Folding:
             lambda: defaultdict(dict)
         )
         places: dict[str, str] = {}
-        for verdict in self.index.of("verdict"):
+        for verdict in self.on_results:
             if verdict.benchmark != name or not self._kept(verdict) or not self._wanted(verdict.metric):
                 continue
             item = self.index.standing(verdict.parents[0]) or ""
@@ -421,6 +436,34 @@ class _Folding:
     def _wanted(self, metric: str | None) -> bool:
         return not self.request.metrics or metric in self.request.metrics
 
+    # --- probes ---
+
+    def probe_rates(self, benchmark: Benchmark, name: str) -> list[ProbeRate]:
+        """How many of the constructed answers each judge accepts, by metric and kind."""
+        scores: dict[tuple[str, str, str], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+        for verdict in self.index.of("verdict"):
+            about = probing.probed(verdict)
+            if about is None or verdict.benchmark != name or not self._kept(verdict) or not self._wanted(about[0]):
+                continue
+            place = (verdict.task or "", verdict.query or "")
+            score = self.index.ledger.body(verdict, VerdictBody).score
+            scores[verdict.judge or "", *about][place].append(score)
+        if not scores:
+            return []
+        asked = [
+            (probe.query, probe.kind)
+            for probe in probing.constructed(self.index, benchmark, name)
+            if (name, probe.task.task, probe.query) in self.chosen.queries
+        ]
+        rates = []
+        for (judge, metric, kind), by_question in scores.items():
+            accepted = sum(sum(some) / len(some) for some in by_question.values()) / len(by_question)
+            about_query = benchmark.metric(metric).query
+            of = sum(other == kind and about_query in (None, query) for query, other in asked)
+            flagged = kind == probing.SWAPPED and accepted > probing.MOST_SWAPPED
+            rates.append(ProbeRate(name, judge, metric, kind, accepted, len(by_question), of, flagged))
+        return rates
+
     # --- attribution ---
 
     def attributions(self, benchmark: Benchmark, name: str) -> list[Attribution]:
@@ -428,7 +471,7 @@ class _Folding:
         assert benchmark.attribute is not None
         on_trials: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         on_answers: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-        for verdict in self.index.of("verdict"):
+        for verdict in self.on_results:
             if verdict.benchmark != name or not self._kept(verdict):
                 continue
             chain = self.lineage(verdict)

@@ -21,8 +21,9 @@ from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
-from memtrials.systems.base import Surroundings, System
+from memtrials.systems.base import Surroundings, System, Usage
 from memtrials.systems.store import remove_parts, stores_folder
 
 
@@ -36,7 +37,7 @@ class ReplayRequest:
 
 def run(request: ReplayRequest, options: Options) -> Outcome:
     """Make the states that are missing. Raises UserError for unknown systems or data that isn't what was built."""
-    specs = [systems.load(name) for name in dict.fromkeys(request.systems)]
+    specs = [systems.load(name, options.settings) for name in dict.fromkeys(request.systems)]
     ledger = Ledger.open(options.trials)
     try:
         replay = _Replay(specs, request, options)
@@ -52,6 +53,7 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
             workers=options.workers or PIPELINED,
             check=replay.check,
             finish=replay.close,
+            halt=replay.turns.close,
             forecast=replay.forecast,
         )
         if not options.dry_run:
@@ -111,6 +113,7 @@ class _Prefix:
     namespace: str
     sessions: int
     seconds: float
+    usage: Usage
 
 
 class _Replay:
@@ -120,6 +123,7 @@ class _Replay:
         self.specs = {spec.id: spec for spec in specs}
         self.request = request
         self.options = options
+        self.turns = Turns()
         self._system: tuple[str, System] | None = None
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
@@ -136,7 +140,11 @@ class _Replay:
                         remove_parts(folder)
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """Read every timeline and compare it with what build recorded. Raises UserError."""
+        """Read every timeline and compare it with what build recorded; see that every system has what it needs from
+        outside (a dry run calls nothing, so it needs no key). Raises UserError."""
+        if not self.options.dry_run:
+            for spec in {work.config: work.spec for work in plan.work}.values():
+                spec.plugin.ready(spec.state, self.options.settings)
         by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
         for work in plan.work:
             name, task = work.parent.benchmark or "", work.parent.task or ""
@@ -174,7 +182,7 @@ class _Replay:
 
         async def feed(work: Work) -> Sequence[Record]:
             body = index.task(work.parent.benchmark or "", work.parent.task or "")
-            return [self._feed(index, work, body)]
+            return [await self.turns.take(self._feed, index, work, body)]
 
         return feed
 
@@ -183,9 +191,11 @@ class _Replay:
         system = self._open(spec)
         benchmark, task = work.parent.benchmark or "", work.parent.task or ""
         timeline = self.sessions(benchmark, task, body)
+        meter = system.meter
+        before_prefix = replace(meter)
         prefix = self._prefix(spec, system, benchmark, timeline)
         namespace, user = secrets.token_hex(8), secrets.token_hex(8)
-        before, began = replace(system.meter), time.perf_counter()
+        before, began = replace(meter), time.perf_counter()
         try:
             if prefix:
                 system.fork(prefix.namespace, namespace)
@@ -206,7 +216,9 @@ class _Replay:
             sessions=len(timeline),
             turns=body.turns,
             forked_at=prefix.sessions if prefix else None,
-            effort=system.meter.effort_since(before, elapsed, prefix.seconds if prefix else 0.0),
+            effort=meter.effort_since(before, elapsed, prefix.seconds if prefix else 0.0),
+            usage=meter.usage(before_prefix, before, prefix.usage if prefix else None),
+            embedded_at=meter.endpoint,
         )
         content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
         return Record(derived(work, "ingest", index, system=spec.id, content=content), ingest)
@@ -228,14 +240,15 @@ class _Replay:
                 system.discard(namespace)
                 raise
             effort = system.meter.effort_since(before, time.perf_counter() - began)
-            self._prefixes[place] = _Prefix(namespace, length, effort.charged_seconds or 0.0)
+            usage = system.meter.usage(before, before)
+            self._prefixes[place] = _Prefix(namespace, length, effort.charged_seconds or 0.0, usage)
         return self._prefixes[place]
 
     def _open(self, spec: SystemSpec) -> System:
         if self._system is None or self._system[0] != spec.id:
             self._close()
             folder = stores_folder(self.options.trials) / spec.id
-            surroundings = Surroundings(folder, cache_folder(self.options.settings))
+            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
             self._system = (spec.id, spec.plugin.open(spec.state, surroundings))
         return self._system[1]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from memtrials.errors import UserError, unknown
 from memtrials.records import config_id
-from memtrials.settings import evaluation
+from memtrials.settings import Settings, evaluation
 from memtrials.systems.base import Plugin, Surroundings, System
 
 BUILT_IN = {
@@ -66,8 +66,11 @@ def is_file(name: str) -> bool:
     return name.endswith(".toml")
 
 
-def load(name: str) -> SystemSpec:
-    """The system of a name in `evaluation/systems/`, or of a TOML file. Raises UserError for anything wrong in it."""
+def load(name: str, settings: Settings | None = None) -> SystemSpec:
+    """The system of a name in `evaluation/systems/`, or of a TOML file. Raises UserError for anything wrong in it.
+
+    settings: where a file that leaves its embedding model to EMBED_MODEL finds it.
+    """
     path = Path(name) if is_file(name) else evaluation() / "systems" / f"{name}.toml"
     if not path.is_file():
         if is_file(name):
@@ -91,10 +94,14 @@ def load(name: str) -> SystemSpec:
         kind = plugin(state["system"])
     except UserError as error:
         raise UserError(f"{path}, table [state]: {error}") from None
-    _check(path, "state", {k: v for k, v in state.items() if k != "system"}, kind.state, kind)
+    _check(path, "state", {k: v for k, v in state.items() if k != "system"}, {**kind.state, **kind.optional}, kind)
     _check(path, "fetch", fetch, kind.fetch, kind)
     resolved = {**kind.state, **state, "version": kind.version}
-    return SystemSpec(path.stem, kind, {**resolved, **kind.resolve(resolved)}, {**kind.fetch, **fetch})
+    try:
+        added = kind.resolve(resolved, settings or Settings())
+    except UserError as error:
+        raise UserError(f"{path}, table [state]: {error}") from None
+    return SystemSpec(path.stem, kind, {**resolved, **added}, {**kind.fetch, **fetch})
 
 
 def _check(path: Path, table: str, given: Mapping[str, Any], known: Mapping[str, Any], kind: Plugin) -> None:

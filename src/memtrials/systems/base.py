@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.base import Session
 from memtrials.records import Effort, Gold, Item
+from memtrials.settings import Settings
 
 Capability = Literal[
     "fork",
@@ -42,16 +43,44 @@ class Retrieved:
     raw: str | None = None
 
 
+Usage = dict[str, int] | None
+
+
 @dataclass
 class Meter:
     """What a system has counted since it was opened. first_cost_seconds: what cache hits cost when they were made;
-    setup_seconds: what loading a model took, which no query or session has to bear."""
+    setup_seconds: what loading a model took, which no query or session has to bear.
+
+    endpoint: where embeddings came from, if anything was sent; requests: sent there. tokens: of what was sent, as
+    reported; charged_tokens: of all texts, the cached ones as they were first reported; unreported: texts of which no
+    tokens are known.
+    """
 
     cache_hits: int = 0
     cache_misses: int = 0
     first_cost_seconds: float = 0.0
     setup_seconds: float = 0.0
     chunks: int = 0
+    endpoint: str | None = None
+    requests: int = 0
+    tokens: float = 0.0
+    charged_tokens: float = 0.0
+    unreported: int = 0
+
+    def usage(self, sent_since: Meter, charged_since: Meter, prefix: Mapping[str, int] | None = None) -> Usage:
+        """What embeddings from an endpoint took since earlier states of this meter; None without an endpoint.
+
+        `embedding_requests` and `embedding_tokens` were sent; `charged_embedding_tokens` are those of all texts, with
+        what a shared prefix was charged. Tokens that weren't reported are left out.
+        """
+        if self.endpoint is None and not self.charged_tokens:
+            return None
+        used = {"embedding_requests": self.requests - sent_since.requests}
+        if self.unreported == sent_since.unreported:
+            used["embedding_tokens"] = round(self.tokens - sent_since.tokens)
+            charged = round(self.charged_tokens - charged_since.charged_tokens)
+            used["charged_embedding_tokens"] = charged + (prefix or {}).get("charged_embedding_tokens", 0)
+        return used
 
     def effort_since(self, before: Meter, elapsed: float, prefix_seconds: float = 0.0) -> Effort:
         """What a piece of work took (MEASURING §9). before: a copy of this meter from when it began; elapsed: wall time
@@ -70,7 +99,8 @@ class System(Protocol):
     """A memory system, opened for one run.
 
     embedded: its states are files of ours beside the ledger. Namespaces are opaque. A state is created, fed sessions
-    in order, frozen, then only queried. Errors of the system itself are raised as WorkFailedError.
+    in order, frozen, then only queried. Methods are called one at a time, though not always by the same thread. Errors
+    of the system itself are raised as WorkFailedError.
     """
 
     capabilities: frozenset[Capability]
@@ -114,28 +144,36 @@ class GoldDoor(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a system may keep things. stores: a folder of its own beside the ledger; cache: shared by everything."""
+    """Where a system may keep things. stores: a folder of its own beside the ledger; cache: shared by everything.
+
+    settings: where endpoints and keys are looked for; never shown.
+    """
 
     stores: Path
     cache: Path
+    settings: Settings = field(default=Settings(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Plugin:
     """A kind of system, found by name.
 
-    state: its `[state]` settings with their defaults; fetch: the `[fetch]` settings it heeds, with defaults. choices:
-    allowed values by setting. resolve adds what else shapes a state (versions of models); open makes the system of
-    resolved settings. control: stands apart in tables. opens_gold: comes through the gold door.
+    state: its `[state]` settings with their defaults; optional: those that may be left out and then are no part of
+    its id, with a value of their type; fetch: the `[fetch]` settings it heeds, with defaults. choices: allowed values
+    by setting. resolve checks the rest and adds what else shapes a state (versions of models); open makes the system
+    of resolved settings; ready raises UserError when something it needs from outside, such as a key, is missing.
+    control: stands apart in tables. opens_gold: comes through the gold door.
     """
 
     name: str
     version: str
     open: Callable[[Mapping[str, Any], Surroundings], System]
     state: Mapping[str, Any] = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
     fetch: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    resolve: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda state: {}
+    resolve: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda state, settings: {}
+    ready: Callable[[Mapping[str, Any], Settings], None] = lambda state, settings: None
     capabilities: frozenset[Capability] = frozenset()
     control: bool = False
     opens_gold: bool = False

@@ -8,8 +8,17 @@ from typing import Any
 from memtrials.benchmarks.base import Session
 from memtrials.records import Gold, Item
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
-from memtrials.systems.embedded import CHOICES, FETCH, Embedded, Searchable, embedding_settings, open_embedded
-from memtrials.systems.embedding import MODELS
+from memtrials.systems.embedded import (
+    CHOICES,
+    FETCH,
+    OPTIONAL,
+    Embedded,
+    Searchable,
+    embedding_ready,
+    embedding_settings,
+    open_embedded,
+)
+from memtrials.systems.embedding import BUNDLED
 from memtrials.systems.rendering import RENDERING, render
 from memtrials.systems.store import Chunk, Stores
 
@@ -158,10 +167,12 @@ PLUGINS = {
         "naive-rag",
         "1",
         _naive_rag,
-        state={"retriever": "vector", "embedding": MODELS[0]},
+        state={"retriever": "vector", "embedding": BUNDLED},
+        optional=OPTIONAL,
         fetch=FETCH,
         choices=CHOICES,
         resolve=embedding_settings,
+        ready=embedding_ready,
         capabilities=Embedded.capabilities,
         control=True,
         opens_gold=True,

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memtrials.benchmarks.base import Session
+from memtrials.errors import UserError, WorkFailedError
 from memtrials.records import Item
+from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
-from memtrials.systems.embedding import MODELS, CachedEmbedder, embedder
+from memtrials.systems.embedding import BUNDLED, BatchEmbedder, CachedEmbedder, embedder, embedding_model
 from memtrials.systems.ranking import Ranking, bm25, cosine, fuse, token_counts
 from memtrials.systems.rendering import RENDERING, render
 from memtrials.systems.store import Chunk, StoredTurn, Stores
@@ -65,6 +67,13 @@ class Searchable:
             joined = b"".join(chunk.vector for chunk in self.chunks if chunk.vector is not None)
             self.matrix = np.frombuffer(joined, np.float32).reshape(len(self.positions), -1 if joined else 0)
         vector = None if query is None else np.frombuffer(query, np.float32)
+        if vector is not None and self.positions and len(vector) != self.matrix.shape[1]:
+            raise WorkFailedError(
+                "service",
+                "fatal",
+                f"the state's vectors have {self.matrix.shape[1]} dimensions and the query's {len(vector)}: the "
+                "embedding endpoint doesn't give what it gave at replay",
+            )
         return cosine(vector, self.matrix, self.positions)
 
 
@@ -157,12 +166,30 @@ class Embedded:
             self.embeddings.close()
 
 
-def embedding_settings(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The embedding model and revision behind a state; nothing for BM25, which has no vectors."""
+OPTIONAL = {"dimensions": 256, "revision": ""}
+"""Settings of a model behind an endpoint, with their types. dimensions: asked for and checked. revision: any text that
+tells two models of one name apart; an endpoint doesn't say what it runs."""
+
+
+def embedding_settings(state: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
+    """The embedding model and revision behind a state; nothing for BM25, which has no vectors. Raises UserError."""
     if state["retriever"] == "bm25":
+        for key in OPTIONAL.keys() & state:
+            raise UserError(f"{key} is for embeddings, and the retriever bm25 makes none; remove it")
+        if state["embedding"] is not None:
+            embedding_model(state, settings)
         return {"embedding": None}
-    model = embedder(state["embedding"])
-    return {"embedding_model": model.model, "embedding_revision": model.revision}
+    name = embedding_model(state, settings)
+    model = embedder({**state, "embedding": name}, settings)
+    return {"embedding": name, "embedding_model": model.model, "embedding_revision": model.revision}
+
+
+def embedding_ready(state: Mapping[str, Any], settings: Settings) -> None:
+    """Raise UserError when the embedding model is behind an endpoint and has no usable key or base URL."""
+    if state["embedding"] is not None:
+        model = embedder(state, settings)
+        if isinstance(model, BatchEmbedder):
+            model.ready()
 
 
 def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embedded:
@@ -171,7 +198,7 @@ def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embed
     embeddings = None
     if state["retriever"] != "bm25":
         import_module("numpy")  # before anything is timed
-        embeddings = CachedEmbedder(embedder(state["embedding"]), surroundings.cache, meter)
+        embeddings = CachedEmbedder(embedder(state, surroundings.settings), surroundings.cache, meter)
     return Embedded(state["retriever"], state.get("chunk", "turn"), embeddings, Stores(surroundings.stores))
 
 
@@ -180,7 +207,6 @@ FETCH = {"k": 10, "order": "rank", "rendering": RENDERING}
 CHOICES = {
     "retriever": RETRIEVERS,
     "chunk": ("turn", "pair"),
-    "embedding": MODELS,
     "order": ("rank", "time"),
     "rendering": (RENDERING,),
 }
@@ -190,10 +216,12 @@ PLUGINS = {
         name="embedded",
         version="1",
         open=open_embedded,
-        state={"retriever": "hybrid", "chunk": "turn", "embedding": MODELS[0]},
+        state={"retriever": "hybrid", "chunk": "turn", "embedding": BUNDLED},
+        optional=OPTIONAL,
         fetch=FETCH,
         choices=CHOICES,
         resolve=embedding_settings,
+        ready=embedding_ready,
         capabilities=CAPABILITIES,
     )
 }

@@ -1,7 +1,8 @@
 """Embeddings and the one cache they go through.
 
-The bundled model is static and ships inside a wheel, so nothing is downloaded. The cache is a SQLite file keyed by the
-SHA-256 of provider, model, revision, dimensions, role and text; each vector carries what it cost when it was made.
+The bundled model is static and ships inside a wheel, so nothing is downloaded; others are behind an endpoint
+(`endpoint.py`). The cache is a SQLite file keyed by the SHA-256 of provider, model, revision, dimensions, role and
+text; each vector carries what it cost when it was made, in seconds and, where they are reported, in tokens.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hashlib
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from memtrials.errors import UserError
+from memtrials.errors import UserError, WorkFailedError, unknown
+from memtrials.settings import Settings
 from memtrials.systems.base import Meter
 
 if TYPE_CHECKING:
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
 
 Role = Literal["document", "query"]
 KEPT_IN_MEMORY = 16_384
-"""How many vectors stay in memory beside the file: 16 MB of 256 dimensions."""
+"""How many vectors of 256 dimensions stay in memory beside the file, 16 MB; of larger ones fewer."""
+
+
+class Made(NamedTuple):
+    """A vector as float32 bytes (None for a text without tokens) and what it cost when it was made.
+
+    seconds and tokens are the text's share of its request, by characters; tokens None: not reported.
+    """
+
+    vector: bytes | None
+    seconds: float
+    tokens: float | None = None
 
 
 class Embedder(Protocol):
@@ -39,6 +53,30 @@ class Embedder(Protocol):
 
     def embed(self, text: str, role: Role) -> NDArray[Any] | None:
         """The vector of one text."""
+
+
+@runtime_checkable
+class BatchEmbedder(Protocol):
+    """A model behind an endpoint. dimensions 0: whatever it gives. requests: how many were sent."""
+
+    provider: str
+    model: str
+    revision: str
+    dimensions: int
+    requests: int
+
+    @property
+    def base_url(self) -> str:
+        """Where it is."""
+
+    def ready(self) -> None:
+        """Raise UserError when it has no usable key or base URL."""
+
+    def batches(self, texts: Sequence[str], role: Role) -> Iterator[list[Made]]:
+        """The vectors of texts that aren't empty, in order, as replies arrive. Raises WorkFailedError."""
+
+    def close(self) -> None:
+        """Close connections."""
 
 
 class WordLlama:
@@ -70,83 +108,200 @@ class WordLlama:
             self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True, dim=self.dimensions)
 
 
-MODELS = ("wordllama-256",)
+BUNDLED = "wordllama-256"
+REMOTE = "openai:"
+"""What stands before the model of an OpenAI-compatible endpoint: `openai:text-embedding-3-small`."""
+CONFIGURED = "endpoint"
+"""The setting that takes EMBED_MODEL; what it was is what makes the system's id."""
 
 
-def embedder(name: str) -> Embedder:
-    """The embedding model of a setting. Raises KeyError for a name that `MODELS` doesn't hold."""
-    return {"wordllama-256": WordLlama}[name]()
+def embedding_model(state: Mapping[str, Any], settings: Settings) -> str:
+    """The embedding model of `[state]`, spelled out: `wordllama-256` or `openai:MODEL`.
+
+    Raises UserError for another name, and for `dimensions` or `revision` beside a model that has its own.
+    """
+    name: str = state["embedding"]
+    if name == CONFIGURED:
+        configured = settings.text("EMBED_MODEL")
+        if configured is None:
+            raise UserError(
+                f'embedding = "{CONFIGURED}" takes its model from EMBED_MODEL, which isn\'t set; set it, or write '
+                f'embedding = "{REMOTE}MODEL"'
+            )
+        name = REMOTE + configured
+    if name != BUNDLED and not name.removeprefix(REMOTE).strip():
+        raise UserError(f'embedding is {name!r}; name the model too, for example "{REMOTE}text-embedding-3-small"')
+    if name != BUNDLED and not name.startswith(REMOTE):
+        raise unknown("embedding", name, [BUNDLED, f"{REMOTE}MODEL", CONFIGURED])
+    for key in ("dimensions", "revision"):
+        if key in state and not name.startswith(REMOTE):
+            raise UserError(f'{key} is for a model behind an endpoint, "{REMOTE}MODEL"; {name} has its own')
+    if state.get("dimensions", 1) < 1:
+        raise UserError(f"dimensions is {state['dimensions']}; it counts numbers, so 1 or more")
+    return name
+
+
+def embedder(state: Mapping[str, Any], settings: Settings) -> Embedder | BatchEmbedder:
+    """The embedding model of resolved settings."""
+    name: str = state["embedding"]
+    if not name.startswith(REMOTE):
+        return WordLlama()
+    from memtrials.systems.endpoint import EndpointEmbedder
+
+    return EndpointEmbedder(name.removeprefix(REMOTE), state.get("dimensions", 0), state.get("revision", ""), settings)
 
 
 class CachedEmbedder:
-    """An embedder behind the cache. No text is embedded twice, by any process that shares the cache file."""
+    """An embedder behind the cache. No text is embedded twice, by any process that shares the cache file.
 
-    def __init__(self, model: Embedder, folder: Path, meter: Meter) -> None:
+    Where texts are sent somewhere, one process at a time sends for a model, and looks again before it does.
+    """
+
+    def __init__(self, model: Embedder | BatchEmbedder, folder: Path, meter: Meter) -> None:
         self.model = model
         self.meter = meter
-        self._recent: OrderedDict[bytes, tuple[bytes | None, float]] = OrderedDict()
+        self._recent: OrderedDict[bytes, Made] = OrderedDict()
+        self._width: int | None = None
         self._path = folder / "embeddings.sqlite"
         self._connection: sqlite3.Connection | None = None
 
     def vectors(self, texts: Sequence[str], role: Role) -> list[bytes | None]:
-        """The vectors of texts as float32 bytes, in order; None for a text without tokens."""
+        """The vectors of texts as float32 bytes, in order; None for a text without tokens.
+
+        Raises WorkFailedError when the model is behind an endpoint and fails; what came before that is kept.
+        """
         keys = [self._key(text, role) for text in texts]
         known = self._look_up(keys)
-        fresh: dict[bytes, tuple[bytes | None, float]] = {}
-        if any(key not in known for key in keys):
-            began = time.perf_counter()
-            self.model.load()
-            self.meter.setup_seconds += time.perf_counter() - began
-        for key, text in zip(keys, texts, strict=True):
-            if key in known or key in fresh:
-                continue
-            began = time.perf_counter()
-            vector = self.model.embed(text, role)
-            fresh[key] = (None if vector is None else vector.tobytes(), time.perf_counter() - began)
-        if fresh:
-            self._keep(fresh)
+        wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        fresh: dict[bytes, Made] = {}
+        if wanted and isinstance(self.model, BatchEmbedder):
+            with self._alone():
+                known.update(self._look_up(list(wanted)))
+                wanted = {key: text for key, text in wanted.items() if key not in known}
+                fresh = self._send(self.model, wanted, role)
+        elif wanted and not isinstance(self.model, BatchEmbedder):
+            fresh = self._embed(self.model, wanted, role)
         first_seen: set[bytes] = set()
         out = []
         for key in keys:
             made_now = key in fresh and key not in first_seen
             first_seen.add(key)
-            vector_bytes, seconds = fresh[key] if key in fresh else known[key]
-            if made_now:
-                self.meter.cache_misses += 1
-            else:
-                self.meter.cache_hits += 1
-                self.meter.first_cost_seconds += seconds
-            out.append(vector_bytes)
+            made = fresh[key] if key in fresh else known[key]
+            self._count(made, made_now)
+            self._check_width(made.vector)
+            out.append(made.vector)
         return out
 
-    def _key(self, text: str, role: Role) -> bytes:
-        model = self.model
-        name = f"{model.provider}\0{model.model}\0{model.revision}\0{model.dimensions}\0{role}\0"
-        return hashlib.sha256((name + text).encode("utf-8", "surrogatepass")).digest()
+    def _embed(self, model: Embedder, wanted: Mapping[bytes, str], role: Role) -> dict[bytes, Made]:
+        fresh = {}
+        began = time.perf_counter()
+        model.load()
+        self.meter.setup_seconds += time.perf_counter() - began
+        for key, text in wanted.items():
+            began = time.perf_counter()
+            vector = model.embed(text, role)
+            fresh[key] = Made(None if vector is None else vector.tobytes(), time.perf_counter() - began)
+        self._keep(fresh)
+        return fresh
 
-    def _look_up(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes | None, float]]:
+    def _send(self, model: BatchEmbedder, wanted: Mapping[bytes, str], role: Role) -> dict[bytes, Made]:
+        """Every reply is kept before the next request, so a stage that is killed pays for nothing again."""
+        fresh = {key: Made(None, 0.0, 0.0) for key, text in wanted.items() if not text.strip()}
+        keys = [key for key in wanted if key not in fresh]
+        before = model.requests
+        try:
+            waiting = iter(keys)
+            for batch in model.batches([wanted[key] for key in keys], role):
+                some = {next(waiting): made for made in batch}
+                self._keep(some)
+                fresh.update(some)
+        finally:
+            if model.requests > before:
+                self.meter.endpoint = model.base_url
+                self.meter.requests += model.requests - before
+        return fresh
+
+    def _count(self, made: Made, made_now: bool) -> None:
+        meter = self.meter
+        if made_now:
+            meter.cache_misses += 1
+            meter.tokens += made.tokens or 0.0
+        else:
+            meter.cache_hits += 1
+            meter.first_cost_seconds += made.seconds
+        meter.charged_tokens += made.tokens or 0.0
+        meter.unreported += made.tokens is None
+
+    def _check_width(self, vector: bytes | None) -> None:
+        """An endpoint that changes its model under the same name is found out."""
+        if vector is None:
+            return
+        if self._width is None:
+            self._width = len(vector)
+        if len(vector) != self._width:
+            model = self.model
+            raise WorkFailedError(
+                "service",
+                "fatal",
+                f"embedding model {model.model}: gave vectors of {self._width // 4} and of {len(vector) // 4} "
+                "dimensions, so it isn't one model; set `dimensions`, or tell them apart with `revision`",
+            )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold what lets one process at a time send for this model."""
+        from filelock import FileLock
+
+        name = hashlib.sha256(self._name.encode()).hexdigest()[:16]
+        lock = FileLock(self._path.with_name(f"embeddings-{name}.lock"))
+        try:
+            lock.acquire()
+        except OSError as error:
+            raise _unusable(self._path, error) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _key(self, text: str, role: Role) -> bytes:
+        return hashlib.sha256(f"{self._name}{role}\0{text}".encode("utf-8", "surrogatepass")).digest()
+
+    @property
+    def _name(self) -> str:
+        model = self.model
+        return f"{model.provider}\0{model.model}\0{model.revision}\0{model.dimensions}\0"
+
+    def _look_up(self, keys: Sequence[bytes]) -> dict[bytes, Made]:
         known = {key: self._recent[key] for key in keys if key in self._recent}
         missing = list({key for key in keys if key not in known})
         connection = self._connect()
         for first in range(0, len(missing), 500):
             some = missing[first : first + 500]
             rows = connection.execute(
-                f"SELECT key, vector, seconds FROM vectors WHERE key IN ({','.join('?' * len(some))})", some
+                "SELECT key, vector, seconds, tokens.tokens FROM vectors LEFT JOIN tokens USING (key) "
+                f"WHERE key IN ({','.join('?' * len(some))})",
+                some,
             )
-            known.update({key: (vector, seconds) for key, vector, seconds in rows})
+            known.update({key: Made(vector, seconds, tokens) for key, vector, seconds, tokens in rows})
         self._remember(known)
         return known
 
-    def _remember(self, found: dict[bytes, tuple[bytes | None, float]]) -> None:
+    def _remember(self, found: Mapping[bytes, Made]) -> None:
         self._recent.update(found)
-        while len(self._recent) > KEPT_IN_MEMORY:
+        most = KEPT_IN_MEMORY * 1024 // max(1024, self._width or 0)
+        while len(self._recent) > most:
             self._recent.popitem(last=False)
 
-    def _keep(self, fresh: dict[bytes, tuple[bytes | None, float]]) -> None:
-        self._connect().executemany(
-            "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(key, *value) for key, value in fresh.items()]
+    def _keep(self, fresh: Mapping[bytes, Made]) -> None:
+        connection = self._connect()
+        connection.executemany(
+            "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(k, m.vector, m.seconds) for k, m in fresh.items()]
         )
-        self._connect().commit()
+        connection.executemany(
+            "INSERT OR IGNORE INTO tokens VALUES (?, ?)",
+            [(k, m.tokens) for k, m in fresh.items() if m.tokens is not None],
+        )
+        connection.commit()
         self._remember(fresh)
 
     def _connect(self) -> sqlite3.Connection:
@@ -159,15 +314,22 @@ class CachedEmbedder:
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, seconds REAL) WITHOUT ROWID"
                 )
+                connection.execute(  # a table of its own, so that caches from before it are still good
+                    "CREATE TABLE IF NOT EXISTS tokens (key BLOB PRIMARY KEY, tokens REAL) WITHOUT ROWID"
+                )
             except (OSError, sqlite3.Error) as error:
-                raise UserError(
-                    f"{self._path}: the cache can't be used ({error}); name a folder with MEMTRIALS_CACHE"
-                ) from None
+                raise _unusable(self._path, error) from None
             self._connection = connection
         return self._connection
 
     def close(self) -> None:
-        """Release the cache file."""
+        """Release the cache file and connections."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if isinstance(self.model, BatchEmbedder):
+            self.model.close()
+
+
+def _unusable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: the cache can't be used ({error}); name a folder with MEMTRIALS_CACHE")

@@ -1,0 +1,58 @@
+"""The models of one run: one gate for each endpoint and model, one purse for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memtrials.errors import Cause
+from memtrials.llm.engine import ChatModel, Endpoint
+from memtrials.llm.limits import Gate
+from memtrials.llm.money import Purse
+from memtrials.llm.roles import RoleConfig
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """What the command line allows. workers None: as many at once as the endpoint takes. Money in US dollars."""
+
+    workers: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+    max_cost: float | None = None
+    max_requests: int | None = None
+
+
+NO_LIMITS = CallLimits()
+
+
+class ModelPool:
+    """Opens each configuration's model once."""
+
+    def __init__(self, limits: CallLimits, cause: Cause, purse: Purse) -> None:
+        self.limits = limits
+        self.cause: Cause = cause
+        self.purse = purse
+        self._gates: dict[tuple[str | None, str], Gate] = {}
+        self._models: dict[str, ChatModel] = {}
+
+    def model(self, config: RoleConfig, endpoint: Endpoint) -> ChatModel:
+        """The model of a configuration."""
+        if config.id not in self._models:
+            place = (endpoint.base_url, endpoint.model)
+            limits = self.limits
+            gate = self._gates.setdefault(place, Gate(limits.workers, limits.rpm, limits.tpm))
+            parameters: Mapping[str, Any] = config.settings["parameters"]
+            self._models[config.id] = ChatModel(endpoint, parameters, self.cause, gate=gate, purse=self.purse)
+        return self._models[config.id]
+
+    def stop(self) -> None:
+        """Send nothing more; what is in flight goes on."""
+        for gate in self._gates.values():
+            gate.close()
+
+    async def close(self) -> None:
+        """Close connections."""
+        for model in self._models.values():
+            await model.close()

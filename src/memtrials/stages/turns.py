@@ -1,0 +1,31 @@
+"""Work that blocks, one piece after the other in a thread, so that the event loop commits results and hears Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from memtrials.llm.limits import ClosedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Turns:
+    """Systems are called synchronously and may wait for a service for minutes; one call is made at a time."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closed = True
+
+    async def take(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the call returns, when its turn has come. Raises ClosedError when nothing more is to begin."""
+        async with self._turn:
+            if self._closed:
+                raise ClosedError("stopped")
+            return await asyncio.to_thread(call, *args, **kwargs)

@@ -1,0 +1,302 @@
+"""Embeddings from any OpenAI-compatible endpoint: in batches, bounded, with the cost of each text.
+
+A request carries texts and nothing else. What goes wrong is sorted as for readers and judges: fatal ends the stage
+after one request, transient is tried again, content is about one text. A batch that is refused is sent again in halves:
+so a text that is too long fails alone, and how many texts a server takes at once is found by itself.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from memtrials.errors import WorkFailedError
+from memtrials.llm.engine import ATTEMPTS, CONNECTING, PROVIDER, SECRET, Endpoint
+from memtrials.llm.limits import ClosedError
+from memtrials.llm.roles import endpoint
+from memtrials.llm.troubles import Trouble, classify, error_in
+from memtrials.records import clean_text
+from memtrials.settings import Settings
+from memtrials.systems.embedding import Made, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from openai import OpenAI
+
+MOST_TEXTS = 128
+MOST_CHARACTERS = 200_000
+"""In one request: about 50,000 tokens of English, and in any language under the 300,000 that OpenAI takes."""
+
+TIMEOUT = 120.0
+"""Seconds for one request; a full batch takes a few."""
+MAX_SECONDS = 600.0
+"""Seconds of tries and pauses for one request after which none begins."""
+LONGEST_PAUSE = 60.0
+"""Seconds between tries, unless the server asks for more."""
+
+_TOO_MUCH = re.compile(
+    r"too large to process|request too large|must have less than \d+ tokens|batch.?size|in one batch"
+    r"|per (submitted )?batch|too many (inputs|texts)",
+    re.IGNORECASE,
+)
+_TOO_MANY = re.compile(r"(?<!physical )batch.?size|in one batch|too many (inputs|texts)", re.IGNORECASE)
+"""What servers say of a request that holds too much, and of one that holds too many texts."""
+
+
+class _Datum(msgspec.Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Reply(msgspec.Struct):
+    """What is read of a response; compatible servers vary in all the rest."""
+
+    data: list[_Datum] | None = None
+    usage: Any = None
+
+
+class _TroubleError(Exception):
+    """A try that didn't end well. raw: what came back."""
+
+    def __init__(self, trouble: Trouble, raw: str | None = None) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+        self.raw = raw
+
+
+@dataclass
+class _Tries:
+    """The tries of one request."""
+
+    began: float
+    made: int = 0
+
+    def over(self, error: Exception) -> bool:
+        """Whether to try no more after this error. A text that was refused will be again, so content isn't retried."""
+        assert isinstance(error, _TroubleError)
+        busy = time.monotonic() - self.began + (error.trouble.wait or 0.0)
+        return error.trouble.class_ != "transient" or self.made >= ATTEMPTS or busy > MAX_SECONDS
+
+
+def _pauses(first: float) -> Generator[float, Any, None]:
+    """Seconds to wait before each next try: what the server asks for, else exponential with full jitter.
+
+    backoff sends the error of each try and drops what is yielded before the first.
+    """
+    longest, error = first, (yield 0.0)
+    while True:
+        wait = error.trouble.wait
+        error = yield random.uniform(0, longest) if wait is None else wait
+        longest = min(LONGEST_PAUSE, longest * 2)
+
+
+class EndpointEmbedder:
+    """A model behind an endpoint. dimensions: what the model is asked for; 0 takes what it gives.
+
+    The key is looked for when something is embedded, so that a dry run needs none.
+    """
+
+    provider = "openai"
+    pause = 1.0
+
+    def __init__(self, model: str, dimensions: int, revision: str, settings: Settings) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self.revision = revision
+        self.settings = settings
+        self.requests = 0
+        self._most_texts = MOST_TEXTS
+        self._passed = False
+        self._closed = False
+        self._endpoint: Endpoint | None = None
+        self._path = ""
+        self._client: OpenAI | None = None
+
+    def ready(self) -> None:
+        """Raise UserError when no key is configured, or key or base URL can't be used."""
+        self._place()
+
+    @property
+    def base_url(self) -> str:
+        """Where the model is."""
+        return (self._place().base_url or PROVIDER) + self._path
+
+    def batches(self, texts: Sequence[str], role: Role) -> Iterator[list[Made]]:
+        """The vectors of texts that aren't empty, in order, as replies arrive. Documents and queries are sent alike.
+
+        Raises WorkFailedError: fatal at once, transient after ATTEMPTS or MAX_SECONDS, content for a text that the
+        model doesn't take. Raises ClosedError without a request after a fatal one.
+        """
+        if not texts:
+            return
+        pieces = [list(texts)]
+        while pieces:
+            piece = pieces.pop()
+            if (most := _fitting(piece[: self._most_texts])) < len(piece):
+                pieces.append(piece[most:])
+                piece = piece[:most]
+            tries = _Tries(time.monotonic())
+            try:
+                yield self._bounded(piece, tries)
+            except _TroubleError as error:
+                if error.trouble.class_ != "content" or len(piece) == 1:
+                    raise self._failed(error, tries, piece) from None
+                half = len(piece) // 2
+                pieces += [piece[half:], piece[:half]]
+                if _TOO_MANY.search(error.trouble.message):
+                    self._most_texts = half
+
+    def _bounded(self, texts: Sequence[str], tries: _Tries) -> list[Made]:
+        import backoff
+
+        if self._closed:
+            raise ClosedError
+
+        def one_try() -> list[Made]:
+            tries.made += 1
+            self.requests += 1
+            return self._send(texts)
+
+        retrying = backoff.on_exception(
+            lambda: _pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
+        )
+        return retrying(one_try)()
+
+    def _send(self, texts: Sequence[str]) -> list[Made]:
+        import openai
+
+        asked: dict[str, Any] = {"dimensions": self.dimensions} if self.dimensions else {}
+        began = time.perf_counter()
+        try:
+            response = self._connect().embeddings.with_raw_response.create(
+                model=self.model, input=[clean_text(text) for text in texts], encoding_format="float", **asked
+            )
+        except openai.APIStatusError as error:
+            raw = error.response.content.decode("utf-8", "replace")
+            raise _TroubleError(self._trouble(error.status_code, raw, error.response.headers, asked), raw) from None
+        except openai.APIConnectionError as error:
+            why = type(error.__cause__ or error).__name__
+            raise _TroubleError(Trouble("transient", f"no answer ({why})")) from None
+        seconds = time.perf_counter() - began
+        try:
+            reply = msgspec.json.decode(response.content, type=_Reply)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _TroubleError(Trouble("transient", f"the body isn't a list of embeddings ({error})")) from None
+        if reply.data is None:
+            raw = response.content.decode("utf-8", "replace")
+            raise _TroubleError(self._trouble(200, raw, response.headers, asked), raw)
+        vectors = self._vectors(reply.data, len(texts))
+        self._passed = True
+        tokens = _tokens(reply.usage)
+        size = sum(map(len, texts))
+        return [
+            Made(
+                None if vector is None else vector.tobytes(),
+                seconds * len(text) / size,
+                None if tokens is None else tokens * len(text) / size,
+            )
+            for text, vector in zip(texts, vectors, strict=True)
+        ]
+
+    def _trouble(self, status: int, raw: str, headers: Mapping[str, str], sent: Mapping[str, Any]) -> Trouble:
+        """The trouble behind a reply without embeddings: as for chat models, and what is too much for one request is
+        content."""
+        trouble = classify(status, error_in(raw), headers, sent, passed=self._passed)
+        if _TOO_MUCH.search(trouble.message):
+            trouble = replace(trouble, class_="content", too_long=True)
+        if trouble.no_path and not self._passed and not urlsplit(self.base_url).path:
+            self._path = "/v1"
+            self._connect().base_url = self.base_url
+            trouble = replace(trouble, class_="transient", wait=0.0)
+        return replace(trouble, message=f"HTTP {status}: {trouble.message}")
+
+    def _vectors(self, data: Sequence[_Datum], count: int) -> list[NDArray[Any] | None]:
+        """Unit vectors in the order of the texts, whatever the order of the reply; None for one that is all zero."""
+        import numpy as np
+
+        places = [n if datum.index is None else datum.index for n, datum in enumerate(data)]
+        if sorted(places) != list(range(count)):
+            raise _TroubleError(Trouble("transient", f"{len(data)} vectors for {count} texts, or not one for each"))
+        out: list[NDArray[Any] | None] = [None] * count
+        for place, datum in zip(places, data, strict=True):
+            vector = np.asarray(datum.embedding, np.float64)
+            if not len(vector) or (self.dimensions and len(vector) != self.dimensions):
+                wanted = f"{self.dimensions} were asked for" if self.dimensions else "there must be some"
+                raise _TroubleError(Trouble("fatal", f"a vector has {len(vector)} dimensions, {wanted}"))
+            with np.errstate(over="ignore"):
+                norm = float(np.linalg.norm(vector))
+            if not np.isfinite(norm):
+                raise _TroubleError(Trouble("transient", "a vector isn't finite"))
+            if norm > 0:
+                out[place] = (vector / norm).astype(np.float32)
+        return out
+
+    def _failed(self, error: _TroubleError, tries: _Tries, texts: Sequence[str]) -> WorkFailedError:
+        trouble = error.trouble
+        self._closed = trouble.class_ == "fatal"
+        hint = {
+            "fatal": "; check the model, its base URL, its key and its dimensions",
+            "content": f"; the text has {len(texts[0]):,} characters",
+            "transient": "",
+        }[trouble.class_]
+        place = self._place()
+        where = f" at {place.base_url}" if place.base_url else ""
+        return WorkFailedError(
+            "system" if trouble.class_ == "content" else "service",
+            trouble.class_,
+            self._without_key(f"embedding model {self.model}{where}: {trouble.message}{hint}"),
+            attempts=tries.made,
+            raw=None if error.raw is None else self._without_key(error.raw),
+        )
+
+    def _without_key(self, text: str) -> str:
+        key = self._place().api_key
+        return text.replace(key, "***") if len(key) >= SECRET else text
+
+    def _place(self) -> Endpoint:
+        if self._endpoint is None:
+            self._endpoint = endpoint("embed", self.model, self.settings)
+        return self._endpoint
+
+    def _connect(self) -> OpenAI:
+        if self._client is None:
+            from openai import OpenAI, Timeout
+
+            self._client = OpenAI(
+                api_key=self._place().api_key,
+                base_url=self.base_url,
+                max_retries=0,
+                timeout=Timeout(TIMEOUT, connect=CONNECTING),
+            )
+        return self._client
+
+    def close(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def _fitting(texts: Sequence[str]) -> int:
+    """How many of the first texts go into one request: at least one, together at most MOST_CHARACTERS."""
+    size = 0
+    for count, text in enumerate(texts):
+        size += len(text)
+        if count and size > MOST_CHARACTERS:
+            return count
+    return len(texts)
+
+
+def _tokens(usage: Any) -> int | None:
+    """What the endpoint says a request's texts came to; None when it doesn't say."""
+    if not isinstance(usage, Mapping):
+        return None
+    counts = (usage.get("prompt_tokens"), usage.get("total_tokens"))
+    return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n >= 0), None)
