@@ -319,3 +319,18 @@ def test_a_body_that_says_nothing_has_a_message_all_the_same(raw: str) -> None:
 def test_what_a_server_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
     noon = 1_796_040_000.0  # Mon, 30 Nov 2026 12:00:00 GMT
     assert asked_wait(headers, now=noon) == seconds
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
+        "Invalid parameter: 'response_format' must be one of 'json_object', 'text'.",
+        "This response_format type is unavailable now",
+        "The model does not support response format `json_schema`",
+    ],
+)
+def test_whatever_is_said_against_the_response_format_is_a_rejection(message: str):
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    assert classify(400, error, {}, {"response_format": {"type": "json_schema"}}).parameter == "response_format"
+    assert classify(400, error, {}, {"max_tokens": 10}).parameter is None

@@ -161,7 +161,12 @@ def _status_in(error: Mapping[str, Any]) -> int:
 
 
 def _rejected(error: Mapping[str, Any], codes: set[str], message: str, sent: Mapping[str, Any]) -> str | None:
-    """The parameter that an error says isn't taken and that the request holds."""
+    """The parameter that an error says isn't taken and that the request holds.
+
+    A response format is asked for by us alone, so whatever an endpoint says against it is a rejection.
+    """
+    if "response_format" in sent and re.search(r"response[_ ]format|json_schema", f"{error.get('param')} {message}"):
+        return "response_format"
     if not (_REJECTED.search(message) or any(_REJECTED.search(code) or "extraforbidden" in code for code in codes)):
         return None
     named = re.split(r"[.\[]", str(error.get("param") or ""))[0]

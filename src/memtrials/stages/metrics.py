@@ -115,6 +115,7 @@ class _Folding:
         self.subset = subset
         self.readers = set(index.resolve(request.reader, "reader")) if request.reader not in (None, "all") else None
         self.judges = set(index.resolve(request.judge, "judge")) if request.judge else None
+        self.judges_in_order = {config: n for n, config in enumerate(index.configs)}
         self.on_results = [h for h in index.of("verdict") if not probing.probed(h)]
         self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
         self._tokens: dict[str, int] = {}
@@ -428,10 +429,14 @@ class _Folding:
             rater = (verdict.judge or "", verdict.repeat or 1)
             ratings[cell, verdict.metric or ""][rater][item] = self.index.ledger.body(verdict, VerdictBody).score
         return [
-            _agreement(cell, metric, by_rater, places)
+            _agreement(cell, metric, {rater: by_rater[rater] for rater in sorted(by_rater, key=self._turn)}, places)
             for (cell, metric), by_rater in ratings.items()
             if len(by_rater) > 1
         ]
+
+    def _turn(self, rater: tuple[str, int]) -> tuple[int, int]:
+        """Where a judge stands among those of the ledger, and its ordinal: not when its verdicts happened to come."""
+        return self.judges_in_order[rater[0]], rater[1]
 
     def _wanted(self, metric: str | None) -> bool:
         return not self.request.metrics or metric in self.request.metrics
@@ -455,13 +460,22 @@ class _Folding:
             for probe in probing.constructed(self.index, benchmark, name)
             if (name, probe.task.task, probe.query) in self.chosen.queries
         ]
+        metrics = [m.name for m in benchmark.metrics]
+        kinds = list(dict.fromkeys((*(kind for _, kind in asked), *(kind for _, _, kind in scores))))
+
+        def turn(place: tuple[str, str, str]) -> tuple[int, int, int]:
+            judge, metric, kind = place
+            return self.judges_in_order[judge], metrics.index(metric), kinds.index(kind)
+
         rates = []
-        for (judge, metric, kind), by_question in scores.items():
+        for judge, metric, kind in sorted(scores, key=turn):
+            by_question = scores[judge, metric, kind]
             accepted = sum(sum(some) / len(some) for some in by_question.values()) / len(by_question)
             about_query = benchmark.metric(metric).query
             of = sum(other == kind and about_query in (None, query) for query, other in asked)
             flagged = kind == probing.SWAPPED and accepted > probing.MOST_SWAPPED
-            rates.append(ProbeRate(name, judge, metric, kind, accepted, len(by_question), of, flagged))
+            n = len(by_question)
+            rates.append(ProbeRate(name, judge, metric, kind, accepted, n, max(n, of), flagged))
         return rates
 
     # --- attribution ---
