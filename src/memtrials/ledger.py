@@ -41,7 +41,7 @@ from memtrials.records import BODY_MARK, SCHEMA, Body, Header, Record, decode_bo
 OPENING = b"[\n"
 CLOSING = b"\n]\n"
 SPACE = b" \t\r\n"
-BLOCK = 1 << 20
+BLOCK = 1 << 21
 BATCH_PARTS = 1000  # a vectored write takes at most 1,024 pieces on Linux
 
 _sync = getattr(os, "fdatasync", os.fsync)

@@ -236,7 +236,7 @@ def child_seconds(command: list[str]) -> tuple[float, str]:
 
 
 PENDING = """
-import resource, sys, time
+import re, sys, time
 from pathlib import Path
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
@@ -249,12 +249,17 @@ owed = [
     if (work_key("answer", benchmark=trial.benchmark, task=trial.task, query=trial.query, parent=trial,
                  config="offline-01234567"), 1) not in index.done
 ]
-print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(ledger.headers))
+took = time.process_time() - began
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+print(took, peak, len(ledger.headers))
 """
 
 
 def pending(path: Path) -> tuple[float, float, int]:
-    """Processor seconds, peak megabytes and records of working out what is pending, in a process of its own."""
+    """Processor seconds, peak megabytes and records of working out what is pending, in a process of its own.
+
+    The peak is VmHWM: `ru_maxrss` of a child begins at its parent's.
+    """
     out = subprocess.run([sys.executable, "-c", PENDING, str(path)], capture_output=True, text=True, check=True)
     took, kilobytes, count = out.stdout.split()
     return float(took), int(kilobytes) / 1024, int(count)
