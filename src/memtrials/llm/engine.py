@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ import msgspec
 from memtrials.errors import Cause, WorkFailedError
 from memtrials.llm.limits import ClosedError, Gate
 from memtrials.llm.money import BudgetError, Purse, cost, longest_reply, price, window
-from memtrials.llm.troubles import Trouble, classify, error_in
+from memtrials.llm.troubles import Trouble, classify, error_in, pauses
 from memtrials.records import Call
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ CONNECTING = 10.0
 """Seconds for a connection: a server that is there accepts at once."""
 MAX_SECONDS = 3 * TIMEOUT
 """Seconds of tries and pauses after which none begins; waiting for a place isn't counted."""
-LONGEST_WAIT = 60.0
 """Seconds between tries, unless the server asks for more."""
 SECRET = 12
 """Characters from which a key is a secret and is masked in what is kept. A shorter one ("none", "EMPTY") is for a
@@ -167,18 +165,6 @@ class _Tries:
         return trouble.class_ == "fatal" or enough or busy > MAX_SECONDS
 
 
-def _pauses(first: float) -> Generator[float, Any, None]:
-    """Seconds to wait before each next try: what the server asks for, else exponential with full jitter.
-
-    backoff sends the error of each try and drops what is yielded before the first.
-    """
-    longest, error = first, (yield 0.0)
-    while True:
-        wait = error.trouble.wait
-        error = yield random.uniform(0, longest) if wait is None else wait
-        longest = min(LONGEST_WAIT, longest * 2)
-
-
 class ChatModel:
     """One model with fixed parameters. cause: who is to blame for unusable content (a judge's is the service's).
 
@@ -250,7 +236,7 @@ class ChatModel:
                 raise _TroubleError(Trouble("content", str(error)), reply.raw, reply.call) from None
 
         retrying = backoff.on_exception(
-            lambda: _pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
+            lambda: pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
         )
         try:
             return await retrying(one_try)()

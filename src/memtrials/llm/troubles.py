@@ -8,15 +8,18 @@ transient: it may pass, so it is tried again. content: it is about this item, so
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from memtrials.errors import FailureClass
 
+LONGEST_WAIT = 60.0
+"""Seconds between two tries at most, unless the server asks for more."""
 TRANSIENT_STATUS = frozenset((408, 409, 425, 429))
 OVERLOAD_STATUS = frozenset((429, 503, 529))
 OVERLOAD_CODES = frozenset(
@@ -199,3 +202,15 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < float("inf") else None
+
+
+def pauses(first: float) -> Generator[float, Any, None]:
+    """Seconds to wait before each next try: what the server asks for, else exponential with full jitter.
+
+    backoff sends the error of each try and drops what is yielded before the first.
+    """
+    longest, error = first, (yield 0.0)
+    while True:
+        wait = error.trouble.wait
+        error = yield random.uniform(0, longest) if wait is None else wait
+        longest = min(LONGEST_WAIT, longest * 2)

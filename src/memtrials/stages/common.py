@@ -31,7 +31,6 @@ from memtrials.records import (
     Kind,
     Record,
     Role,
-    config_record,
     describe,
     new_id,
     now,
@@ -425,10 +424,3 @@ def _interruptible(stop: _Stop) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGINT)
         if stop.by_user:  # one Ctrl-C may arrive twice, by way of `uv run`, and what is left to do is to say so
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def owed_record(role: Role, name: str, settings: dict[str, Any], provenance: dict[str, Any]) -> tuple[str, Record]:
-    """A configuration's id and the record that announces it."""
-    record = config_record(role, name, settings, provenance)
-    assert record.header.key is not None
-    return record.header.key, record

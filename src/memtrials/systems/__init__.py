@@ -24,7 +24,6 @@ BUILT_IN = {
     "naive-rag": "memtrials.systems.controls",
 }
 GROUP = "memtrials.systems"
-ORDERS = ("rank", "time")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ so a text that is too long fails alone, and how many texts a server takes at onc
 
 from __future__ import annotations
 
-import random
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from memtrials.errors import WorkFailedError
 from memtrials.llm.engine import ATTEMPTS, CONNECTING, PROVIDER, SECRET, Endpoint
 from memtrials.llm.limits import ClosedError
 from memtrials.llm.roles import endpoint
-from memtrials.llm.troubles import Trouble, classify, error_in
+from memtrials.llm.troubles import Trouble, classify, error_in, pauses
 from memtrials.records import clean_text
 from memtrials.settings import Settings
 from memtrials.systems.embedding import Made, Role
@@ -38,7 +37,6 @@ TIMEOUT = 120.0
 """Seconds for one request; a full batch takes a few."""
 MAX_SECONDS = 600.0
 """Seconds of tries and pauses for one request after which none begins."""
-LONGEST_PAUSE = 60.0
 """Seconds between tries, unless the server asks for more."""
 
 _TOO_MUCH = re.compile(
@@ -83,18 +81,6 @@ class _Tries:
         assert isinstance(error, _TroubleError)
         busy = time.monotonic() - self.began + (error.trouble.wait or 0.0)
         return error.trouble.class_ != "transient" or self.made >= ATTEMPTS or busy > MAX_SECONDS
-
-
-def _pauses(first: float) -> Generator[float, Any, None]:
-    """Seconds to wait before each next try: what the server asks for, else exponential with full jitter.
-
-    backoff sends the error of each try and drops what is yielded before the first.
-    """
-    longest, error = first, (yield 0.0)
-    while True:
-        wait = error.trouble.wait
-        error = yield random.uniform(0, longest) if wait is None else wait
-        longest = min(LONGEST_PAUSE, longest * 2)
 
 
 class EndpointEmbedder:
@@ -165,7 +151,7 @@ class EndpointEmbedder:
             return self._send(texts)
 
         retrying = backoff.on_exception(
-            lambda: _pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
+            lambda: pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
         )
         return retrying(one_try)()
 
