@@ -133,6 +133,9 @@ working = _with(
 repeating = click.option("--repeat", type=COUNT, default=1, show_default=True, help="Top up to N.")
 forcing = click.option("--force", is_flag=True, help="Say yes to a switch of configuration.")
 data_option = click.option("--data", type=FILE, help="Where the release is, if it moved since build.")
+model_path_option = click.option(
+    "--model-path", type=FILE, help="The GGUF file of the model local [default: the bundled one]."
+)
 limiting = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
     [
         click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
@@ -269,7 +272,8 @@ def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: b
 
 
 @cli.command()
-@click.option("--reader", help="A model's name, or offline [default: READER_MODEL, LLM_MODEL, else offline].")
+@click.option("--reader", help="A model's name, offline or local [default: READER_MODEL, LLM_MODEL, else offline].")
+@model_path_option
 @prompting
 @repeating
 @forcing
@@ -277,13 +281,16 @@ def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: b
 @limiting
 @selecting
 @working
-def answer(reader: str | None, prompts: Any, upstream: Path | None, as_json: bool, **given: Any) -> int:
+def answer(
+    reader: str | None, model_path: Path | None, prompts: Any, upstream: Path | None, as_json: bool, **given: Any
+) -> int:
     """Let a reader answer every trial that it owes an answer."""
     from memtrials.stages import answer as stage
 
     limits = _limits(given)
     options = _options(given)
-    return _finish(stage.run(stage.AnswerRequest(reader, prompts, upstream, limits), options), options.quiet, as_json)
+    request = stage.AnswerRequest(reader, prompts, upstream, limits, model_path)
+    return _finish(stage.run(request, options), options.quiet, as_json)
 
 
 @cli.command()
@@ -291,8 +298,9 @@ def answer(reader: str | None, prompts: Any, upstream: Path | None, as_json: boo
     "--judge",
     "judges",
     multiple=True,
-    help="A model's name, or offline; repeatable [default: JUDGE_MODEL, LLM_MODEL, else offline].",
+    help="A model's name, offline or local; repeatable [default: JUDGE_MODEL, LLM_MODEL, else offline].",
 )
+@model_path_option
 @click.option("--panel", type=FILE, help="A TOML file of judges: [[judge]] with model, prompts, endpoint.")
 @click.option("--probe", is_flag=True, help="Ask about constructed answers: golds, swapped golds, refusals, nothing.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
@@ -307,6 +315,7 @@ def answer(reader: str | None, prompts: Any, upstream: Path | None, as_json: boo
 @working
 def judge(
     judges: tuple[str, ...],
+    model_path: Path | None,
     panel: Path | None,
     probe: bool,
     metric: tuple[str, ...],
@@ -324,7 +333,7 @@ def judge(
     limits = _limits(given)
     options = _options(given)
     request = stage.JudgeRequest(
-        judges, metric, prompts, upstream, reader, export_requests, import_replies, limits, panel, probe
+        judges, metric, prompts, upstream, reader, export_requests, import_replies, limits, panel, probe, model_path
     )
     return _finish(stage.run(request, options), options.quiet, as_json)
 
@@ -378,8 +387,9 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 @click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release.")
 @click.option("--k", type=COUNT, help="How many items a query brings back.")
 @click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context.")
-@click.option("--reader", help="A model's name, or offline.")
-@click.option("--judge", help="A model's name, or offline.")
+@click.option("--reader", help="A model's name, offline or local.")
+@click.option("--judge", help="A model's name, offline or local.")
+@model_path_option
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @prompting
 @repeating
@@ -396,7 +406,8 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 
 
 @cli.command()
-@click.option("--llm", help="A model's name for reader and judge [default: offline].")
+@click.option("--llm", help="A model's name for reader and judge, offline or local [default: offline].")
+@model_path_option
 @working
 def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     """Run all stages on the bundled sample with three systems, in a ledger of its own (results/demo.json)."""
@@ -406,6 +417,8 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     data = evaluation() / "samples" / "inmind"
     given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
+    if name == "local":
+        given["limit"] = 2  # tasks: an answer or a verdict takes ten seconds
     return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
 
 
@@ -414,7 +427,7 @@ def _run(
 ) -> int:
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream")
+    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream", "model_path")
     request = RunRequest(
         benchmark,
         tuple(systems),

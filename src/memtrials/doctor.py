@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 from memtrials import __version__
-from memtrials.llm.roles import OFFLINE, chosen_model
+from memtrials.errors import UserError
+from memtrials.llm import local
+from memtrials.llm.roles import LOCAL, OFFLINE, chosen_model
 from memtrials.settings import EndpointRole, ModelRole, Settings, cache_folder, checkout, evaluation, masked
 
 Line = tuple[str, str, str]
@@ -44,7 +46,12 @@ def _role(role: ModelRole, settings: Settings, missing: list[str]) -> list[Line]
     model = chosen_model(role, None, settings)
     named = settings.model(role)
     lines = [(f"{role} model", model, named.source if named else "default"), *_endpoint(role, settings)]
-    if model != OFFLINE and settings.api_key(role) is None:
+    if model == LOCAL:
+        try:
+            local.identity(local.model_file(None))
+        except UserError as error:
+            missing.append(str(error))
+    elif model != OFFLINE and settings.api_key(role) is None:
         missing.append(f"{role} {model} needs a key: {role.upper()}_API_KEY, LLM_API_KEY or OPENAI_API_KEY")
     return lines
 

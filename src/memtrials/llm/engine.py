@@ -38,6 +38,8 @@ SECRET = 12
 server that asks for none, and masking such a word would change what the model said."""
 FRAMING = 200
 """Tokens that a prompt may have beside its texts: roles, and the form of the reply."""
+LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
+"""This machine: no proxy that HTTP_PROXY names leads there, and the client would ask it all the same [tried]."""
 PROVIDER = "https://api.openai.com/v1"
 
 _THOUGHTS = re.compile(r"(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+\s*", re.DOTALL)
@@ -393,13 +395,16 @@ class ChatModel:
 
     def _connect(self) -> AsyncOpenAI:
         if self._client is None:
-            from openai import AsyncOpenAI, Timeout
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 
+            timeout = Timeout(TIMEOUT, connect=CONNECTING)
+            here = urlsplit(self.base_url).hostname in LOOPBACK
             self._client = AsyncOpenAI(
                 api_key=self.endpoint.api_key,
                 base_url=self.base_url,
                 max_retries=0,
-                timeout=Timeout(TIMEOUT, connect=CONNECTING),
+                timeout=timeout,
+                http_client=DefaultAsyncHttpxClient(timeout=timeout, trust_env=False) if here else None,
             )
         return self._client
 

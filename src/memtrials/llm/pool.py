@@ -42,7 +42,8 @@ class ModelPool:
         if config.id not in self._models:
             place = (endpoint.base_url, endpoint.model)
             limits = self.limits
-            gate = self._gates.setdefault(place, Gate(limits.workers, limits.rpm, limits.tpm))
+            workers = 1 if config.is_local else limits.workers  # it answers one by one: waiting isn't its latency
+            gate = self._gates.setdefault(place, Gate(workers, limits.rpm, limits.tpm))
             parameters: Mapping[str, Any] = config.settings["parameters"]
             self._models[config.id] = ChatModel(endpoint, parameters, self.cause, gate=gate, purse=self.purse)
         return self._models[config.id]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -11,12 +13,13 @@ from memtrials.benchmarks.base import Benchmark, Prompts
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.judging.payloads import Message, fill
 from memtrials.judging.verdicts import PARSER_VERSION, VERDICT_FORMAT, UnreadableError, parse_score
-from memtrials.llm import offline
+from memtrials.llm import local, offline
 from memtrials.llm.engine import ChatModel, Endpoint, Reply, UnusableError
 from memtrials.records import AnswerBody, VerdictBody, config_id
 from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 
 OFFLINE = "offline"
+LOCAL = "local"
 RULES_VERSION = 1
 
 
@@ -37,6 +40,11 @@ class RoleConfig:
     def is_offline(self) -> bool:
         """Whether it is the rule that needs no model."""
         return self.name == OFFLINE
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a model on this machine, started for it."""
+        return self.name == LOCAL
 
 
 class Reader(Protocol):
@@ -76,6 +84,44 @@ def endpoint(role: EndpointRole, model: str, settings: Settings, own: str | None
     return Endpoint(model, key.text, _checked(base_url) if base_url else None)
 
 
+class Places:
+    """Where the models of a run are. The local one is started when it is first asked for and ends with `until_end`."""
+
+    def __init__(self, role: ModelRole, settings: Settings, model_path: Path | None, until_end: ExitStack) -> None:
+        self.role: ModelRole = role
+        self.settings = settings
+        self.model_path = model_path
+        self._until_end = until_end
+        self._served: Endpoint | None = None
+
+    def check(self, model: str, own: str | None = None) -> None:
+        """Whether a model can be asked, found out without asking. Raises UserError."""
+        if model == LOCAL:
+            local.identity(local.model_file(self.model_path))
+        else:
+            endpoint(self.role, model, self.settings, own)
+
+    def open(self, model: str, own: str | None = None) -> Endpoint:
+        """A model's endpoint, for as long as `until_end` is open. Raises UserError."""
+        if model != LOCAL:
+            return endpoint(self.role, model, self.settings, own)
+        if self._served is None:
+            self._served = self._until_end.enter_context(local.serve(local.model_file(self.model_path)))
+        return self._served
+
+    def remote(self, model: str, own: str | None = None) -> Endpoint:
+        """The endpoint of a model that goes on without this process. Raises UserError."""
+        if model == LOCAL:
+            raise UserError("--batch needs a provider that takes batches; the local model takes none")
+        return endpoint(self.role, model, self.settings, own)
+
+
+def check_model_path(model_path: Path | None, models: Sequence[str]) -> None:
+    """Raise UserError for a model file that none of these models is."""
+    if model_path is not None and LOCAL not in models:
+        raise UserError(f"--model-path is the file of the model {LOCAL}, and this run uses {', '.join(models)}")
+
+
 def _checked(base_url: Value) -> str:
     """The URL without what a client adds to it; it isn't repeated in the error where it may hold a password."""
     try:
@@ -90,20 +136,22 @@ def _checked(base_url: Value) -> str:
     return base_url.text.rstrip("/").removesuffix("/chat/completions")
 
 
-def reader_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConfig:
+def reader_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path: Path | None = None) -> RoleConfig:
     """What shapes a reader's answers on a benchmark: model, parameters as asked, prompt text, profile."""
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "version": offline.VERSION}, {})
+    file = local.model_file(model_path) if model == LOCAL else None
     settings = {
         "model": model,
-        "parameters": dict(benchmark.reader.parameters),
+        **(local.identity(file) if file else {}),
+        "parameters": local.reader_parameters(file) if file else dict(benchmark.reader.parameters),
         "prompt": prompts.texts[benchmark.reader_prompt],
         "profile": "blind",
     }
     return RoleConfig(model, settings, _provenance(benchmark, prompts, model == benchmark.reader.model))
 
 
-def judge_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConfig:
+def judge_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path: Path | None = None) -> RoleConfig:
     """What shapes a judge's verdicts on a benchmark: model, parameters as asked, prompt texts, parser.
 
     Beside prompts that aren't the publisher's the form of a verdict is asked for; official runs ask for what was
@@ -112,9 +160,12 @@ def judge_config(benchmark: Benchmark, model: str, prompts: Prompts) -> RoleConf
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "rules": RULES_VERSION}, {})
     form = {} if prompts.official else {"response_format": VERDICT_FORMAT}
+    parameters = {**benchmark.judge.parameters, **form}
+    file = local.model_file(model_path) if model == LOCAL else None
     settings = {
         "model": model,
-        "parameters": {**benchmark.judge.parameters, **form},
+        **(local.identity(file) if file else {}),
+        "parameters": local.judge_parameters(parameters) if file else parameters,
         "prompts": {name: prompts.texts[name] for name in benchmark.judge_prompts},
         "fenced": not prompts.official,
         "parser": PARSER_VERSION,

@@ -12,6 +12,7 @@ from typing import Any
 from memtrials.benchmarks.inmind import BENCHMARK, DIRECT, INDIRECT
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
+from memtrials.llm.local import is_bundled
 from memtrials.records import (
     AnswerBody,
     Header,
@@ -262,7 +263,11 @@ def _true_config(index: LedgerIndex, cell: Sequence[str], *, whole: bool) -> dic
     """What really made the rows. whole: they are all tasks of the published data, without which nothing is class P."""
     system, fetch, reader = (index.config(c) for c in cell)
     model = reader.settings.get("model")
-    class_ = "R" if model == "offline" else "P" if whole and reader.provenance.get("published") else "M"
+    class_ = "P" if whole and reader.provenance.get("published") else "M"
+    if model == "offline":
+        class_ = "R"
+    elif is_bundled(reader.settings):
+        class_ = "D"
     return {
         "class": class_,
         "answer_model": model if model is not None else "unknown",

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from memtrials.errors import UserError
+from memtrials.llm.local import identity, model_file
 from memtrials.llm.pool import NO_LIMITS, CallLimits
+from memtrials.llm.roles import LOCAL, check_model_path, chosen_model
 from memtrials.outcome import Outcome
+from memtrials.settings import ModelRole
 from memtrials.stages import answer, build, fetch, judge, replay
 from memtrials.stages.common import Options
 
@@ -31,6 +34,7 @@ class RunRequest:
     prompts: Literal["default", "official"] = "default"
     upstream: Path | None = None
     limits: CallLimits = NO_LIMITS
+    model_path: Path | None = None
 
 
 def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
@@ -39,6 +43,14 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     --repeat goes to fetch alone. A stage that failed in part is followed by the next; one that needs the user or was
     interrupted is not. A dry run can look ahead only as far as records exist.
     """
+    roles: dict[ModelRole, str] = {
+        "reader": chosen_model("reader", request.reader, options.settings),
+        "judge": chosen_model("judge", request.judge, options.settings),
+    }
+    check_model_path(request.model_path, list(roles.values()))
+    paths = {role: request.model_path if model == LOCAL else None for role, model in roles.items()}
+    if LOCAL in roles.values():
+        identity(model_file(request.model_path))  # what isn't installed is told now, not after replay
     whole = replace(options, selection=options.selection.__class__(), repeat=1)
     outcome = build.run(
         build.BuildRequest(request.benchmark, request.data, request.variant, request.allow_modified), whole
@@ -56,7 +68,8 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
             fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
         ),
         lambda: answer.run(
-            answer.AnswerRequest(request.reader, request.prompts, request.upstream, request.limits), asked
+            answer.AnswerRequest(request.reader, request.prompts, request.upstream, request.limits, paths["reader"]),
+            asked,
         ),
         lambda: judge.run(
             judge.JudgeRequest(
@@ -65,6 +78,7 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
                 prompts=request.prompts,
                 upstream=request.upstream,
                 limits=request.limits,
+                model_path=paths["judge"],
             ),
             asked,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,12 @@ from memtrials.llm.offline import OfflineReader
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
     ModelReader,
+    Places,
     Reader,
     RoleConfig,
     answer_in,
+    check_model_path,
     chosen_model,
-    endpoint,
     reader_config,
     reader_messages,
 )
@@ -48,24 +50,30 @@ from memtrials.stages.spending import forecast as foretell
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """Which reader answers, by which prompts."""
+    """Which reader answers, by which prompts. model_path: the file of the reader `local`."""
 
     reader: str | None = None
     prompts: Literal["default", "official"] = "default"
     upstream: Path | None = None
     limits: CallLimits = NO_LIMITS
+    model_path: Path | None = None
 
 
 def run(request: AnswerRequest, options: Options) -> Outcome:
     """Answer what hasn't been answered. Raises UserError for a model without a key or prompts that can't be read."""
     model = chosen_model("reader", request.reader, options.settings)
+    check_model_path(request.model_path, [model])
     ledger = Ledger.open(options.trials)
-    readers = _Readers(model, options, request.limits)
+    until_end = ExitStack()
+    readers = _Readers(
+        model, Places("reader", options.settings, request.model_path, until_end), options, request.limits
+    )
 
     @cache
     def config(name: str) -> RoleConfig:
         benchmark = benchmarks.find(name)
-        return reader_config(benchmark, model, prompt_files.load(benchmark, request.prompts, request.upstream))
+        prompts = prompt_files.load(benchmark, request.prompts, request.upstream)
+        return reader_config(benchmark, model, prompts, request.model_path)
 
     try:
         return run_plan(
@@ -89,6 +97,7 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             batches=Batches(BATCHED, options, readers.recipient, messages, readers.purse),
         )
     finally:
+        until_end.close()
         ledger.close()
 
 
@@ -169,8 +178,9 @@ BATCHED = Batched(
 class _Readers:
     """The reader of each benchmark, opened when it is first needed."""
 
-    def __init__(self, model: str, options: Options, limits: CallLimits) -> None:
+    def __init__(self, model: str, places: Places, options: Options, limits: CallLimits) -> None:
         self.model = model
+        self.places = places
         self.options = options
         self.limits = limits
         self.pool: ModelPool | None = None
@@ -179,14 +189,14 @@ class _Readers:
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """A model needs a key, and a price under a cap, before anything is sent. Raises UserError."""
         if not self.options.dry_run and any(not work.spec.is_offline for work in plan.work):
-            endpoint("reader", self.model, self.options.settings)
+            self.places.check(self.model)
             check_priced([self.model], self.limits)
 
     def _reader(self, config: RoleConfig) -> Reader:
         if config.is_offline:
             return self._open.setdefault(config.id, OfflineReader())
         if config.id not in self._open:
-            where = endpoint("reader", self.model, self.options.settings)
+            where = self.places.open(self.model)
             assert self.pool is not None
             self._open[config.id] = ModelReader(self.pool.model(config, where), config.settings["prompt"])
         return self._open[config.id]
@@ -195,6 +205,8 @@ class _Readers:
         """Answer one trial."""
         models = {work.config: self.model for work in plan.work if not work.spec.is_offline}
         self.pool = ModelPool(self.limits, "reader", self.purse(index, models))
+        if models:
+            self.places.open(self.model)  # before the event loop: a local model takes seconds to load
 
         async def answer(work: Work) -> Sequence[Record]:
             trial = index.ledger.body(work.parent, RetrievalBody)
@@ -206,7 +218,7 @@ class _Readers:
     def recipient(self, work: Work) -> Recipient:
         """Whom a batch is sent to. Raises UserError."""
         config: RoleConfig = work.spec
-        return Recipient(config, None if config.is_offline else endpoint("reader", self.model, self.options.settings))
+        return Recipient(config, None if config.is_offline else self.places.remote(self.model))
 
     def purse(self, index: LedgerIndex, models: Mapping[str, str]) -> Purse:
         """What may be spent."""

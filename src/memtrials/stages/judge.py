@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,17 @@ from memtrials.llm.engine import ChatModel, Endpoint, Reply
 from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
-from memtrials.llm.roles import RoleConfig, ask_judge, chosen_model, endpoint, judge_config, read_verdict, verdict_in
+from memtrials.llm.roles import (
+    LOCAL,
+    Places,
+    RoleConfig,
+    ask_judge,
+    check_model_path,
+    chosen_model,
+    judge_config,
+    read_verdict,
+    verdict_in,
+)
 from memtrials.outcome import Outcome
 from memtrials.records import AnswerBody, Gold, Header, Record, RetrievalBody, VerdictBody, config_record, work_key
 from memtrials.selection import Chosen, choose
@@ -45,7 +56,7 @@ class JudgeRequest:
     """Which judges decide which metrics of whose answers.
 
     judges: models, or none for the configured one; panel: a file of them instead. reader: None for the current one,
-    `all`, or a name. probe: ask about constructed answers, not about readers'.
+    `all`, or a name. probe: ask about constructed answers, not about readers'. model_path: the file of judge `local`.
     """
 
     judges: tuple[str, ...] = ()
@@ -58,6 +69,7 @@ class JudgeRequest:
     limits: CallLimits = NO_LIMITS
     panel: Path | None = None
     probe: bool = False
+    model_path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +110,11 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
     live = not (request.import_replies or request.probe)
     if options.batch and not live:
         raise UserError("--batch goes with neither --probe nor --import-replies")
+    check_model_path(request.model_path, [member.model for member in members])
     ledger = Ledger.open(options.trials)
-    judges = _Judges(options, request.limits, _replies(request))
+    until_end = ExitStack()
+    places = Places("judge", options.settings, request.model_path, until_end)
+    judges = _Judges(places, options, request.limits, _replies(request))
 
     @cache
     def judgings(name: str) -> list[Judging]:
@@ -130,6 +145,7 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
             batches=Batches(BATCHED, options, judges.recipient, judges.messages, judges.purse) if live else None,
         )
     finally:
+        until_end.close()
         ledger.close()
 
 
@@ -151,7 +167,7 @@ def _judgings(name: str, members: Sequence[Member], request: JudgeRequest) -> li
     found: dict[str, Judging] = {}
     for member in members:
         prompts = _prompts(benchmark, member, upstream)
-        config = judge_config(benchmark, member.model, prompts)
+        config = judge_config(benchmark, member.model, prompts, request.model_path)
         if config.id in found:
             raise UserError(f"judge {member.model} is named twice with the same prompts; --repeat N asks one N times")
         found[config.id] = Judging(benchmark, member, config, prompts, _decidable(benchmark, config))
@@ -349,7 +365,8 @@ BATCHED = Batched("judge", "verdict", "judge", "service", _verdict_record)
 class _Judges:
     """The judges' models, opened when they are first needed. replies: obtained elsewhere, by custom_id."""
 
-    def __init__(self, options: Options, limits: CallLimits, replies: dict[str, str] | None) -> None:
+    def __init__(self, places: Places, options: Options, limits: CallLimits, replies: dict[str, str] | None) -> None:
+        self.places = places
         self.options = options
         self.limits = limits
         self.replies = replies
@@ -375,11 +392,8 @@ class _Judges:
             return
         members = {work.spec.judging.member for work in plan.work if not work.spec.judging.config.is_offline}
         for member in members:
-            self._endpoint(member)
+            self.places.check(member.model, member.endpoint)
         check_priced(sorted(member.model for member in members), self.limits)
-
-    def _endpoint(self, member: Member) -> Endpoint:
-        return endpoint("judge", member.model, self.options.settings, member.endpoint)
 
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
         """What a dry run says: requests, the exact tokens that would be sent, and what they cost where it is known."""
@@ -399,6 +413,8 @@ class _Judges:
             work.config: work.spec.judging.member.model for work in plan.work if not work.spec.judging.config.is_offline
         }
         self.pool = ModelPool(self.limits, "service", self.purse(index, models))
+        if self.replies is None and LOCAL in models.values():
+            self.places.open(LOCAL)  # before the event loop: it takes seconds to load
 
         async def decide(work: Work) -> Sequence[Record]:
             body = await self._decide(index, work)
@@ -424,8 +440,11 @@ class _Judges:
     def recipient(self, work: Work) -> Recipient:
         """Whom a batch is sent to. Raises UserError."""
         judging: Judging = work.spec.judging
-        where = None if judging.config.is_offline else self._endpoint(judging.member)
+        where = None if judging.config.is_offline else self._remote(judging.member)
         return Recipient(judging.config, where, judging.member.endpoint)
+
+    def _remote(self, member: Member) -> Endpoint:
+        return self.places.remote(member.model, member.endpoint)
 
     def purse(self, index: LedgerIndex, models: Mapping[str, str]) -> Purse:
         """What may be spent."""
@@ -461,7 +480,7 @@ class _Judges:
 
     def _model(self, judging: Judging) -> ChatModel:
         assert self.pool is not None
-        return self.pool.model(judging.config, self._endpoint(judging.member))
+        return self.pool.model(judging.config, self.places.open(judging.member.model, judging.member.endpoint))
 
     def stop(self) -> None:
         """Send nothing more."""

@@ -16,6 +16,7 @@ from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
 from memtrials.judging import probing
 from memtrials.ledger import Ledger
+from memtrials.llm.local import is_bundled
 from memtrials.metrics import accuracy, agreement
 from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, ProbeRate, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile
@@ -295,6 +296,8 @@ class _Folding:
         bodies = [self.index.config(c) for c in roles]
         if any(body.settings.get("model") == "offline" for body in bodies):
             return "R"
+        if any(is_bundled(body.settings) for body in bodies):
+            return "D"
         tasks = [t for b, t in self.index.tasks if b == cell.benchmark]
         released = self.index.task(cell.benchmark, tasks[0]).release.known and cell.benchmark.endswith("@released")
         whole = complete and not self.subset and len(tasks) == benchmark.published_tasks
