@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -133,6 +134,9 @@ working = _with(
 repeating = click.option("--repeat", type=COUNT, default=1, show_default=True, help="Top up to N.")
 forcing = click.option("--force", is_flag=True, help="Say yes to a switch of configuration.")
 data_option = click.option("--data", type=FILE, help="Where the release is, if it moved since build.")
+release_option = click.option(
+    "--data", type=FILE, help="The folder of the release [default: where `memtrials data get` put it]."
+)
 model_path_option = click.option(
     "--model-path", type=FILE, help="The GGUF file of the model local [default: the bundled one]."
 )
@@ -153,9 +157,12 @@ batching = click.option(
 )
 prompting = _with(
     [
-        click.option("--prompts", type=click.Choice(["default", "official"]), default="default", show_default=True),
+        click.option("--prompts", default="default", show_default=True, help="official, or a named set of judge's."),
         click.option("--upstream", type=FILE, help="A clone of the benchmark's repository, for official prompts."),
     ]
+)
+profiling = click.option(
+    "--profile", default="plain", show_default=True, help="How the reader is asked; plain is blind to types."
 )
 
 SELECTION = ("benchmark", "system", "config", "task", "types", "split", "sample", "seed", "limit", "shard")
@@ -226,7 +233,7 @@ def _emit(value: Any) -> None:
 
 @cli.command()
 @click.argument("benchmark")
-@click.option("--data", type=FILE, required=True, help="The folder of the release.")
+@release_option
 @click.option("--variant", help="What systems and readers are shown (inmind: released, stripped).")
 @click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release, under its own name.")
 @click.option("--export-timelines", type=FILE, help="Write each task's timeline in exchange form to this folder.")
@@ -274,6 +281,7 @@ def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: b
 @cli.command()
 @click.option("--reader", help="A model's name, offline or local [default: READER_MODEL, LLM_MODEL, else offline].")
 @model_path_option
+@profiling
 @prompting
 @repeating
 @forcing
@@ -282,14 +290,20 @@ def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: b
 @selecting
 @working
 def answer(
-    reader: str | None, model_path: Path | None, prompts: Any, upstream: Path | None, as_json: bool, **given: Any
+    reader: str | None,
+    model_path: Path | None,
+    profile: str,
+    prompts: str,
+    upstream: Path | None,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Let a reader answer every trial that it owes an answer."""
     from memtrials.stages import answer as stage
 
     limits = _limits(given)
     options = _options(given)
-    request = stage.AnswerRequest(reader, prompts, upstream, limits, model_path)
+    request = stage.AnswerRequest(reader, profile, prompts, upstream, limits, model_path)
     return _finish(stage.run(request, options), options.quiet, as_json)
 
 
@@ -320,7 +334,7 @@ def judge(
     probe: bool,
     metric: tuple[str, ...],
     reader: str | None,
-    prompts: Any,
+    prompts: str,
     upstream: Path | None,
     export_requests: Path | None,
     import_replies: Path | None,
@@ -382,7 +396,7 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 @cli.command()
 @click.argument("built", metavar="BENCHMARK")
 @click.argument("systems", nargs=-1, required=True)
-@click.option("--data", type=FILE, required=True, help="The folder of the release.")
+@release_option
 @click.option("--variant", help="What systems and readers are shown.")
 @click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release.")
 @click.option("--k", type=COUNT, help="How many items a query brings back.")
@@ -391,6 +405,7 @@ def _print_metrics(request: Any, options: Options, form: str) -> None:
 @click.option("--judge", help="A model's name, offline or local.")
 @model_path_option
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
+@profiling
 @prompting
 @repeating
 @forcing
@@ -416,10 +431,14 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     name = llm or "offline"
     data = evaluation() / "samples" / "inmind"
     given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
+    given["profile"] = "plain"
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
     if name == "local":
         given["limit"] = 2  # tasks: an answer or a verdict takes ten seconds
     return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
+
+
+ASKING = ("profile", "prompts", "upstream", "model_path")
 
 
 def _run(
@@ -427,7 +446,7 @@ def _run(
 ) -> int:
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", "prompts", "upstream", "model_path")
+    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
     request = RunRequest(
         benchmark,
         tuple(systems),
@@ -734,6 +753,91 @@ def validate_inmind(file: Path, allow_partial: bool, benchmark: str | None, tria
     rows = format_.read(file, tasks, allow_partial=allow_partial)
     print(f"{file}: valid, {len(rows)} of {len(tasks)} tasks")
     return 0
+
+
+# --- public data ------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def data() -> None:
+    """Public data that benchmarks are built from: what there is, where it is, and getting it."""
+
+
+@data.command("list")
+@json_option
+def list_data(as_json: bool) -> int:
+    """Every dataset, its size and licence, and whether it is here. Asks nobody."""
+    from memtrials import datasets
+    from memtrials.report.terminal import print_datasets
+
+    settings = _settings()
+    found = [datasets.place(name, settings) for name in datasets.catalogue()]
+    if as_json:
+        _emit([datasets.as_json(place) for place in found])
+    else:
+        print_datasets(found)
+    return 0
+
+
+@data.command("where")
+@click.argument("name")
+def where_data(name: str) -> int:
+    """The folder of a dataset that is here, and nothing else."""
+    from memtrials import datasets
+
+    print(datasets.folder_of(name, _settings()))
+    return 0
+
+
+@data.command("get")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--to", type=FILE, help="Into this folder [default: MEMTRIALS_DATA, else the platform's for user data].")
+@click.option("--quiet", is_flag=True, help="No progress; licences and problems are still told.")
+@json_option
+def get_data(names: tuple[str, ...], to: Path | None, quiet: bool, as_json: bool) -> int:
+    """Download datasets, each to a folder of its name, and check them. What was cut off goes on where it stopped.
+
+    The licence is shown first and kept beside the data.
+    """
+    from memtrials import datasets
+    from memtrials.report.progress import say
+
+    settings = _settings()
+    places = [datasets.place(name, settings, to) for name in dict.fromkeys(names)]
+    results, failed = [], False
+    for place in places:
+        result = datasets.as_json(place)
+        try:
+            result["downloaded"] = datasets.get(place, settings, quiet=quiet)
+        except datasets.DownloadError as error:
+            say(f"memtrials: {error}")
+            result["error"], failed = str(error), True
+        else:
+            result |= datasets.as_json(place)
+            if not as_json:
+                done = f"{result['downloaded']:,} bytes downloaded" if result["downloaded"] else "nothing to do"
+                print(f"{place.dataset.name}: {done}; in {place.folder}")
+        results.append(result)
+    if as_json:
+        _emit(results)
+    return int(failed)
+
+
+@data.command("verify")
+@click.argument("names", nargs=-1)
+@json_option
+def verify_data(names: tuple[str, ...], as_json: bool) -> int:
+    """Read datasets again, all that are here or those named, and compare them with their published hashes."""
+    from memtrials import datasets
+
+    settings = _settings()
+    places = [datasets.place(name, settings) for name in names or datasets.catalogue()]
+    files = [file for place in places if names or place.here for file in datasets.verify(place, quiet=as_json)]
+    if as_json:
+        _emit([asdict(file) | {"path": str(file.path)} for file in files])
+    else:
+        print("\n".join(file.problem or f"{file.path}: {file.result}" for file in files) or "no dataset is here")
+    return int(any(file.problem for file in files))
 
 
 @cli.command()

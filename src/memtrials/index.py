@@ -8,7 +8,7 @@ hands it its children, one with other content is set aside together with them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,8 +19,10 @@ from memtrials.records import (
     ROLES,
     BatchBody,
     ConfigBody,
+    Gold,
     Header,
     Kind,
+    Query,
     Role,
     TaskBody,
     plain_name,
@@ -198,6 +200,16 @@ class LedgerIndex:
     def tasks(self) -> dict[tuple[str, str], Header]:
         """Task records by benchmark and task id."""
         return {(h.benchmark or "", h.task or ""): h for h in self._of["task"]}
+
+    def questions(self, benchmark: str, asks: Callable[[Query, Gold], bool]) -> set[tuple[str, str]]:
+        """The (task, query) of a built benchmark that something asks about."""
+        found = set()
+        for built, task in self.tasks:
+            if built == benchmark:
+                body = self.task(built, task)
+                gold = {g.query: g for g in body.gold}
+                found |= {(task, q.id) for q in body.queries if asks(q, gold.get(q.id) or Gold(query=q.id))}
+        return found
 
     def task(self, benchmark: str, task: str) -> TaskBody:
         """The body of a task. Raises UserError when it wasn't built."""

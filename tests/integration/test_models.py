@@ -639,9 +639,9 @@ def test_prompts_that_are_not_the_published_ones_are_refused(
     folder.mkdir(parents=True)
     for name in ("answer_system", *PROMPT_OF.values()):
         (folder / f"{name}.txt").write_text("Be kind.\n{context}", "utf-8")
-    for role in ("reader", "judge"):
-        other = told(server, fetched, "answer" if role == "reader" else "judge", f"--{role}", "m", *official, code=2)
-        assert other.err.startswith(f"memtrials: {folder / 'answer_system.txt'}: not the published prompt (SHA-256 ")
+    for stage, role, first in (("answer", "reader", "answer_system"), ("judge", "judge", "judge_answer_only")):
+        other = told(server, fetched, stage, f"--{role}", "m", *official, code=2)
+        assert other.err.startswith(f"memtrials: {upstream}: {first} isn't the published prompt (SHA-256 ")
         assert other.err.count("\n") == 1
     homeless = told(server, fetched, "judge", "--judge", "m", "--prompts", "official", code=2)
     assert "--upstream" in homeless.err

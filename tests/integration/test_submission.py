@@ -126,7 +126,7 @@ def test_the_published_reader_on_other_data_is_not_the_published_protocol(
 ):
     """Model, parameters and prompts as published, but the sample isn't the released data: class M."""
 
-    ours = prompt_files.load(inmind.BENCHMARK, "default", None)
+    ours = prompt_files.load(inmind.BENCHMARK, ["answer_system"], "default", None)
     monkeypatch.setattr(prompt_files, "load", lambda *_: Prompts(ours.texts, "official", official=True))
     answer = ["answer", "--reader", "gpt-5-mini", "--prompts", "official", "--trials", str(fetched)]
     with ModelServer(always(ok("Fine."))) as server:

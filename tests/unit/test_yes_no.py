@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memtrials.judging.verdicts import UnreadableError, YesNoRule, parse_yes_no
+from memtrials.benchmarks.base import WordRule
+from memtrials.judging.verdicts import UnreadableError, parse_yes_no
 
 RIGHT = {
     "the word": "yes",
@@ -318,10 +319,10 @@ PIECES = st.sampled_from(
 REPLIES = st.text(st.characters(exclude_categories=())) | st.lists(PIECES).map("".join) | st.lists(PIECES).map(" ".join)
 
 
-@given(REPLIES, st.sampled_from(get_args(YesNoRule)))
+@given(REPLIES, st.sampled_from(get_args(WordRule)))
 @example('{"answer": "yes", "reason": "\ud800"}', "strict")
 @settings(max_examples=500, deadline=None)
-def test_any_text_is_a_score_of_0_or_1_or_unreadable(reply: str, rule: YesNoRule) -> None:
+def test_any_text_is_a_score_of_0_or_1_or_unreadable(reply: str, rule: WordRule) -> None:
     try:
         score, reason = parse_yes_no(reply, rule=rule)
     except UnreadableError:

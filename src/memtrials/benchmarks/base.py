@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from memtrials.records import Gold, Item, Release, TaskBody, sha256
+from memtrials.errors import UserError
+from memtrials.records import Gold, Query, Release, TaskBody, sha256
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -60,46 +61,81 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompt texts by name, with where they are from. official: whether they are the publisher's, by hash."""
+    """Prompt texts by name, with where they are from: `default`, `official`, `own`, or a named set. official: whether
+    they are the publisher's, by hash."""
 
     texts: Mapping[str, str]
-    source: Literal["default", "official", "own"]
+    source: str
     official: bool = False
+
+
+Asks = Callable[[Query, Gold], bool]
+"""Which questions something is about. It may look at gold: readers and systems never see what it says."""
+
+
+def every(query: Query, gold: Gold) -> bool:
+    """All questions."""
+    return True
 
 
 @dataclass(frozen=True)
 class Metric:
     """A verdict: what it reads, who may decide it and by which prompt or rule.
 
-    query: the query id whose trials it is about (None: all). reads: the record it is a child of. fields: what the
-    judge sees, in order. prompt: name of the judge prompt (None: only the rule decides). rule: score and reason from
-    context, answer and gold (None: needs a model). verbatim: null for systems that don't return turns unchanged.
-    diagnostic: ours, not part of the published protocol, so never class P.
+    reads: the record it is a child of. asks: the questions it is about. fields: what the judge sees, in order: names
+    in `Gold.details`, or `context`, `query`, `answer`, `gold`. prompts: names of its judge prompts (none: only the rule
+    decides); prompt_of says which one a question takes where there are several. rule: score and reason from context,
+    answer and gold (None: needs a model). verbatim: null for systems that don't return turns unchanged. diagnostic:
+    ours, not part of the published protocol, so never class P.
     """
 
     name: str
     about: str
     reads: Literal["retrieval", "answer"]
-    query: str | None = None
+    asks: Asks = every
     fields: tuple[str, ...] = ()
-    prompt: str | None = None
+    prompts: tuple[str, ...] = ()
+    prompt_of: Callable[[Query, Gold], str] | None = None
     rule: Callable[[str, str, Gold], tuple[float, str]] | None = None
     verbatim: bool = False
     diagnostic: bool = False
 
+    def prompt(self, query: Query, gold: Gold) -> str:
+        """The name of the judge prompt that a question takes."""
+        return self.prompts[0] if self.prompt_of is None else self.prompt_of(query, gold)
+
 
 @dataclass(frozen=True)
 class Measure:
-    """A formula over one retrieval and its gold, computed by `metrics` and never stored.
+    """A formula over one retrieval's items or one answer's text and the gold, computed by `metrics` and never stored.
 
-    mean: whether its mean over questions is reported, with an interval (unit share) or without; else the median.
+    value takes the items (None: the system gives no ids) or the answer's text, as `reads` says; None where the formula
+    has no value. summary: how questions become one number: `share` (values in [0, 1] that count something), `mean`, or
+    `median`.
     """
 
     name: str
     about: str
-    query: str | None
-    value: Callable[[Sequence[Item] | None, Gold], float | None]
-    summary: Literal["share", "median"]
+    value: Callable[[Any, Gold], float | None]
+    summary: Literal["share", "mean", "median"]
+    asks: Asks = every
+    reads: Literal["retrieval", "answer"] = "retrieval"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named part or other average of a benchmark's questions, shown beside each metric's overall value.
+
+    asks: the questions in it. over_types: the mean of the types' shares instead of that of the questions. with_measure:
+    an answer measure, a share, that scores the questions which the metric isn't about (LoCoMo's fifth category).
+    metrics: those it is shown for.
+    """
+
+    name: str
+    metrics: tuple[str, ...]
+    asks: Asks = every
+    over_types: bool = False
+    with_measure: str | None = None
 
 
 REFUSAL = "I'm sorry, but I can't answer that."
@@ -119,11 +155,49 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class ModelDefaults:
-    """The published model and its parameters, as asked of an OpenAI-compatible endpoint."""
+class ReaderProfile:
+    """A way of asking a reader, part of its identity.
+
+    prompt: name of the text that holds `{context}`; whole_message: it holds `{question}` and `{date}` too and is the
+    one user message (else it is the system message, and the question the user's). model, parameters: the published.
+    guidance: names the text that stands for `{guidance}` for a question. It sees the question's type and gold, so a
+    profile that has it isn't blind. texts: the names of all prompt texts it uses.
+    """
+
+    prompt: str
+    model: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    whole_message: bool = False
+    guidance: Callable[[Query, Gold], str] | None = None
+    texts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its prompt texts."""
+        return (self.prompt, *self.texts)
+
+
+WordRule = Literal["strict", "strict-label", "official", "last-line"]
+VerdictRule = Literal["score"] | WordRule
+"""How a judge's reply is read: `score` is a JSON object with a score, the others are words (`judging/verdicts.py`)."""
+
+
+@dataclass(frozen=True)
+class JudgeProfile:
+    """How judges are asked with one set of prompts. model, parameters: the published ones.
+
+    rule: how a reply is read (see `judging/verdicts.py`). whole_message: a prompt is the one user message and holds
+    `{query}`, `{gold}`, `{answer}` or other fields (else it is the system message, and the fields are the user's).
+    """
 
     model: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    rule: VerdictRule = "score"
+    whole_message: bool = False
+
+
+PLAIN = "plain"
+"""The reader's profile that is blind: question, date and context, nothing else."""
 
 
 @dataclass(frozen=True)
@@ -131,28 +205,31 @@ class Benchmark:
     """A benchmark as the stages use it.
 
     load(data, options) validates and derives tasks; raises UserError with every problem. sessions(data, benchmark,
-    task, body) reads one task's timeline again. reader_prompt: the name of the prompt that holds `{context}`.
-    official_prompts: SHA-256 by prompt name; official_folder: where a release keeps them. export_timeline gives the
-    exchange form of one task. published_tasks: the size of the whole release. attribute(verdicts, by_rule=…) is the
-    class of one task's trials (MEASURING §7). condition: what every table says of the data as a whole. probes(gold,
-    other) constructs answers from a question's gold and that of another one of its type (None: there is no other).
+    task, body) reads one task's timeline again. queries: the names of queries that every task has, if they have names.
+    readers: profiles by name, `plain` among them. judges: by set of prompts, `default` among them. official_prompts:
+    SHA-256 by name of the texts that official_texts(upstream, names) finds in a clone. export_timeline gives the exchange form
+    of one task. published_tasks: the size of the whole release; published: the variants that can be class P.
+    attribute(verdicts, by_rule=…) is the class of one task's trials (MEASURING §7). condition: what every table says of
+    the data as a whole. probes(gold, other) constructs answers from a question's gold and that of another one of its
+    type (None: there is no other).
     """
 
     name: str
     citation: str
     variants: tuple[str, ...]
-    queries: tuple[str, ...]
     load: Callable[[Path, LoadOptions], Loaded]
     sessions: Callable[[Path, str, str, TaskBody], list[Session]]
     metrics: tuple[Metric, ...]
     measures: tuple[Measure, ...]
-    reader_prompt: str
-    reader: ModelDefaults
-    judge: ModelDefaults
-    official_folder: str
-    official_prompts: Mapping[str, str]
+    readers: Mapping[str, ReaderProfile]
+    judges: Mapping[str, JudgeProfile]
     export_timeline: Callable[[Path, str, str, TaskBody], dict[str, Any]]
     published_tasks: int
+    published: tuple[str, ...]
+    official_prompts: Mapping[str, str] = field(default_factory=dict)
+    official_texts: Callable[[Path, Sequence[str]], Mapping[str, str]] | None = None
+    queries: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
     attribute: Callable[..., str] | None = None
     condition: str | None = None
     probes: Callable[[Gold, Gold | None], Probes] | None = None
@@ -160,7 +237,7 @@ class Benchmark:
     @property
     def judge_prompts(self) -> list[str]:
         """The names of the prompts that judges are sent, sorted."""
-        return sorted({metric.prompt for metric in self.metrics if metric.prompt})
+        return sorted({prompt for metric in self.metrics for prompt in metric.prompts})
 
     def metric(self, name: str) -> Metric:
         """The metric of that name. Raises KeyError."""
@@ -168,3 +245,15 @@ class Benchmark:
             if metric.name == name:
                 return metric
         raise KeyError(name)
+
+
+def read_text(path: Path, hint: str = "check --upstream") -> str:
+    """A prompt's text, with LF line ends. Raises UserError, with the hint where the file is missing."""
+    try:
+        return path.read_bytes().replace(b"\r\n", b"\n").decode()
+    except FileNotFoundError:
+        raise UserError(f"{path}: this prompt is missing; {hint}") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text") from None

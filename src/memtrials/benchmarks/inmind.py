@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from memtrials.benchmarks.base import (
+    PLAIN,
     REFUSAL,
+    Asks,
     Benchmark,
+    JudgeProfile,
     Loaded,
     LoadOptions,
     Measure,
     Metric,
-    ModelDefaults,
     Probes,
+    ReaderProfile,
     Session,
     Turn,
+    read_text,
     turn_id,
 )
 from memtrials.errors import UserError
@@ -499,45 +503,49 @@ def _verbatim(context: str, answer: str, gold: Gold) -> tuple[float, str]:
     return verbatim(context, gold.details["user_message"])
 
 
+def _is(name: str) -> Asks:
+    return lambda query, gold: query.id == name
+
+
 METRICS = (
     Metric(
         "naive",
         "direct query: the context holds the fact and the answer states it",
         reads="answer",
-        query=DIRECT,
-        prompt="judge_naive",
+        asks=_is(DIRECT),
+        prompts=("judge_naive",),
         fields=("user_message", "context", "query", "answer"),
     ),
     Metric(
         "target-recall",
         "indirect query: the context itself holds the fact",
         reads="retrieval",
-        query=INDIRECT,
-        prompt="judge_target_recall",
+        asks=_is(INDIRECT),
+        prompts=("judge_target_recall",),
         fields=("user_message", "context", "query", "explanation"),
     ),
     Metric(
         "application",
         "indirect query: the context holds the fact and the answer applies it",
         reads="answer",
-        query=INDIRECT,
-        prompt="judge_application",
+        asks=_is(INDIRECT),
+        prompts=("judge_application",),
         fields=("user_message", "context", "query", "explanation", "answer"),
     ),
     Metric(
         "answer-only",
         "indirect query: the answer applies the fact, whatever was retrieved",
         reads="answer",
-        query=INDIRECT,
-        prompt="judge_answer_only",
+        asks=_is(INDIRECT),
+        prompts=("judge_answer_only",),
         fields=("user_message", "query", "explanation", "answer"),
     ),
     Metric(
         "direct-recall",
         "direct query: the context itself holds the fact (our diagnostic)",
         reads="retrieval",
-        query=DIRECT,
-        prompt="judge_target_recall",
+        asks=_is(DIRECT),
+        prompts=("judge_target_recall",),
         fields=("user_message", "context", "query", "explanation"),
         diagnostic=True,
     ),
@@ -545,7 +553,7 @@ METRICS = (
         "direct-verbatim",
         "direct query: the user's message stands verbatim in the context (rule)",
         reads="retrieval",
-        query=DIRECT,
+        asks=_is(DIRECT),
         rule=_verbatim,
         verbatim=True,
     ),
@@ -553,7 +561,7 @@ METRICS = (
         "target-verbatim",
         "indirect query: the user's message stands verbatim in the context (rule)",
         reads="retrieval",
-        query=INDIRECT,
+        asks=_is(INDIRECT),
         rule=_verbatim,
         verbatim=True,
     ),
@@ -566,16 +574,16 @@ MEASURES = tuple(
         Measure(
             f"{prefix}-hit@k",
             "a chunk holding the target's user turn is among the first k",
-            query,
             lambda items, gold: hit(items, gold.evidence[:1]),
             "share",
+            _is(query),
         ),
         Measure(
             f"{prefix}-rank",
             "rank of the first chunk holding the target's user turn, where it was retrieved",
-            query,
             lambda items, gold: first_hit(items, gold.evidence[:1]),
             "median",
+            _is(query),
         ),
     )
 )
@@ -601,6 +609,21 @@ def _told(gold: Gold) -> str:
     return fact if gold.query == DIRECT else f"{fact} With that in mind: {gold.details['explanation']}"
 
 
+OFFICIAL = {
+    "answer_system": "43b42e53b64c754478b8b17e0ceda6ed2476367e3133766239c97c07ed8eba54",
+    "judge_naive": "3fa007ac801223bc3fe070e1c511cfb44e03839280843342ce0900a18e8a0cca",
+    "judge_target_recall": "af55e9eacb13adfc5163cb137509194b3fd8bfdfbade869d0c6afecb44158f1d",
+    "judge_application": "d45cc35770befb8b8526454a48b745fdd07e067234b1d98262177a9445b5f64c",
+    "judge_answer_only": "70c074e55438e037dc3e83b1c3d24fe0d4ee6b22b01b3f3089464fd6b4339ea2",
+}
+"""The SHA-256 of the published prompts."""
+
+
+def _official(upstream: Path, names: Sequence[str]) -> dict[str, str]:
+    folder = upstream / "evaluation" / "prompts"
+    return {name: read_text(folder / f"{name}.txt") for name in names}
+
+
 BENCHMARK = Benchmark(
     name="inmind",
     citation="InMind, arXiv:2607.24368",
@@ -610,19 +633,13 @@ BENCHMARK = Benchmark(
     sessions=sessions,
     metrics=METRICS,
     measures=MEASURES,
-    reader_prompt="answer_system",
-    reader=ModelDefaults("gpt-5-mini", {"max_completion_tokens": 16384}),
-    judge=ModelDefaults("gpt-5-mini", {"max_completion_tokens": 4096}),
-    official_folder="evaluation/prompts",
-    official_prompts={
-        "answer_system": "43b42e53b64c754478b8b17e0ceda6ed2476367e3133766239c97c07ed8eba54",
-        "judge_naive": "3fa007ac801223bc3fe070e1c511cfb44e03839280843342ce0900a18e8a0cca",
-        "judge_target_recall": "af55e9eacb13adfc5163cb137509194b3fd8bfdfbade869d0c6afecb44158f1d",
-        "judge_application": "d45cc35770befb8b8526454a48b745fdd07e067234b1d98262177a9445b5f64c",
-        "judge_answer_only": "70c074e55438e037dc3e83b1c3d24fe0d4ee6b22b01b3f3089464fd6b4339ea2",
-    },
+    readers={PLAIN: ReaderProfile("answer_system", "gpt-5-mini", {"max_completion_tokens": 16384})},
+    judges=dict.fromkeys(("default", "official"), JudgeProfile("gpt-5-mini", {"max_completion_tokens": 4096})),
+    official_prompts=OFFICIAL,
+    official_texts=_official,
     export_timeline=export_timeline,
     published_tasks=125,
+    published=("released",),
     attribute=attribute,
     condition="one background: all tasks share one history, which is a condition, not a sample",
     probes=probes,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from memtrials.errors import UserError, unknown
 
-PromptSource = Literal["default", "official"] | Path
-NAMED: tuple[Literal["default", "official"], ...] = ("default", "official")
+PromptSource = str | Path
 KEYS = ("model", "prompts", "endpoint")
 
 
@@ -18,7 +17,8 @@ KEYS = ("model", "prompts", "endpoint")
 class Member:
     """One judge: a model (or offline), whose prompts it is sent, and where it is if that isn't the judge's endpoint.
 
-    prompts: ours, the publisher's, or a folder. endpoint: the prefix of two variables, `X_BASE_URL` and `X_API_KEY`.
+    prompts: a named set (`default` is ours, `official` the publisher's), or a folder. endpoint: the prefix of two
+    variables, `X_BASE_URL` and `X_API_KEY`.
     """
 
     model: str
@@ -52,14 +52,9 @@ def _member(path: Path, number: int, row: dict[str, Any]) -> Member:
             raise UserError(f"{where}: {key} must be a text that isn't empty")
     if "model" not in row:
         raise UserError(f"{where}: model is missing")
-    return Member(row["model"], _source(where, path.parent, row.get("prompts", "default")), row.get("endpoint"))
+    return Member(row["model"], _source(path.parent, row.get("prompts", "default")), row.get("endpoint"))
 
 
-def _source(where: str, beside: Path, name: str) -> PromptSource:
-    for source in NAMED:
-        if name == source:
-            return source
+def _source(beside: Path, name: str) -> PromptSource:
     folder = beside / name
-    if not folder.is_dir():
-        raise UserError(f"{where}: prompts {name!r} is neither default nor official, and {folder} is no folder")
-    return folder
+    return folder if folder.is_dir() else name

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from memtrials.benchmarks.base import Metric, Prompts
-from memtrials.records import Gold
+from memtrials.benchmarks.base import JudgeProfile, Metric, Prompts
+from memtrials.records import Gold, Query
 
 Message = dict[str, str]
 
@@ -18,13 +18,24 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def judge_messages(
-    metric: Metric, prompts: Prompts, *, context: str, query: str, answer: str | None, gold: Gold
+    metric: Metric,
+    prompts: Prompts,
+    profile: JudgeProfile,
+    *,
+    context: str,
+    query: Query,
+    answer: str | None,
+    gold: Gold,
 ) -> list[Message]:
-    """The judge's prompt as system message, and one `name: value` line for each field, in the metric's order."""
-    assert metric.prompt is not None
-    values = {"context": context, "query": query, "answer": answer or "", **gold.details}
+    """What a judge is sent: its prompt as system message and one `name: value` line for each field, in the metric's
+    order; or, where the profile says so, the prompt with the fields in it as one user message."""
+    text = prompts.texts[metric.prompt(query, gold)].rstrip()
+    known = {"context": context, "query": query.text, "answer": answer or "", "gold": " / ".join(gold.answers)}
+    values = {**known, **gold.details}
+    if profile.whole_message:
+        return [{"role": "user", "content": fill(text, {name: values[name] for name in metric.fields})}]
     return [
-        {"role": "system", "content": prompts.texts[metric.prompt].rstrip()},
+        {"role": "system", "content": text},
         {"role": "user", "content": field_lines(metric.fields, values, fenced=not prompts.official)},
     ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal
+from typing import Any
 
-YesNoRule = Literal["strict", "strict-label", "official", "last-line"]
+from memtrials.benchmarks.base import VerdictRule, WordRule
 
 VERDICT_FORMAT = {
     "type": "json_schema",
@@ -49,6 +49,15 @@ def parse_score(reply: str) -> tuple[float, str]:
         raise UnreadableError("the reply holds scores that disagree")
     reason = found[-1].get("reason", "")
     return scores.pop(), reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
+
+
+STRICT: dict[VerdictRule, WordRule] = {"official": "strict", "last-line": "strict-label"}
+"""What to hold a published rule against."""
+
+
+def read_verdict(reply: str, rule: VerdictRule) -> tuple[float, str]:
+    """The score and reason of a reply under a rule. Raises UnreadableError."""
+    return parse_score(reply) if rule == "score" else parse_yes_no(reply, rule=rule)
 
 
 def holds_verdict(answer: str) -> bool:
@@ -131,7 +140,7 @@ _SAID = re.compile(
 _MENTIONED = re.compile(r"(?<!:)(?<! or) (yes|no)$")
 
 
-def parse_yes_no(reply: str, *, rule: YesNoRule = "strict") -> tuple[float, str]:
+def parse_yes_no(reply: str, *, rule: WordRule = "strict") -> tuple[float, str]:
     """The verdict (0.0 or 1.0) and the reason of a reply whose verdict is a word.
 
     rule: `strict`, the default because a verdict nobody gave must not become a score; `official`, LongMemEval's: 1 if

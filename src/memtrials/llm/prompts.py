@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from memtrials.benchmarks.base import Benchmark, Prompts
+from memtrials.benchmarks.base import Benchmark, Prompts, read_text
 from memtrials.errors import UserError
+from memtrials.records import text_sha256
 from memtrials.settings import evaluation
 
 
-def load(benchmark: Benchmark, source: Literal["default", "official"], upstream: Path | None) -> Prompts:
-    """The prompts of a benchmark, by name.
+def load(benchmark: Benchmark, names: Sequence[str], source: str, upstream: Path | None) -> Prompts:
+    """The prompts of these names.
 
-    Raises UserError when a file is missing, when official ones are asked for without a folder, or when their bytes
-    aren't the published ones.
+    source: `default`, `official`, or a named set in a folder of its own. Raises UserError when a file is missing, when
+    official ones are asked for without a folder or where the publisher has none, or when their texts aren't the
+    published ones.
     """
-    if source == "default":
+    if source != "official":
         if upstream is not None:
             raise UserError("--upstream goes with --prompts official")
         folder = evaluation() / "prompts" / benchmark.name
-        return Prompts({name: _read(folder / f"{name}.txt") for name in benchmark.official_prompts}, source)
+        folder = folder if source == "default" else folder / source
+        return Prompts({name: read_text(folder / f"{name}.txt") for name in names}, source)
+    if not names or not set(names) <= set(benchmark.official_prompts) or benchmark.official_texts is None:
+        whose = f"{benchmark.name}'s {', '.join(names) or 'judge'}"
+        raise UserError(f"--prompts official: {whose} has no published text that can be read; leave it out")
     if upstream is None:
         raise UserError(f"--prompts official needs --upstream DIR, a clone of {benchmark.name}'s repository")
-    texts = {}
-    for name, published in benchmark.official_prompts.items():
-        path = upstream / benchmark.official_folder / f"{name}.txt"
-        texts[name] = _read(path)
-        found = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-        if found != published:
-            raise UserError(f"{path}: not the published prompt (SHA-256 {found[:8]}…, published {published[:8]}…)")
-    return Prompts(texts, source, official=True)
+    found = benchmark.official_texts(upstream, names)
+    for name in names:
+        published, digest = benchmark.official_prompts[name], text_sha256(found[name])
+        if digest != published:
+            raise UserError(
+                f"{upstream}: {name} isn't the published prompt (SHA-256 {digest[:8]}…, published {published[:8]}…)"
+            )
+    return Prompts({name: found[name] for name in names}, source, official=True)
 
 
 def own(benchmark: Benchmark, folder: Path) -> Prompts:
     """A judge's prompts from the user's own folder, which holds files named as ours. Raises UserError."""
     hint = f"copy it from {evaluation() / 'prompts' / benchmark.name} and change what you like"
-    return Prompts({name: _read(folder / f"{name}.txt", hint) for name in benchmark.judge_prompts}, "own")
-
-
-def _read(path: Path, hint: str = "check --upstream") -> str:
-    try:
-        return path.read_bytes().replace(b"\r\n", b"\n").decode()
-    except FileNotFoundError:
-        raise UserError(f"{path}: this prompt is missing; {hint}") from None
-    except OSError as error:
-        raise UserError(f"{path}: can't be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8 text") from None
+    return Prompts({name: read_text(folder / f"{name}.txt", hint) for name in benchmark.judge_prompts}, "own")

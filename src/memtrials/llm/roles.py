@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
-from memtrials.benchmarks.base import Benchmark, Prompts
-from memtrials.errors import UserError, WorkFailedError
+from memtrials.benchmarks.base import PLAIN, Benchmark, JudgeProfile, Prompts, ReaderProfile, VerdictRule
+from memtrials.errors import UserError, WorkFailedError, unknown
 from memtrials.judging.payloads import Message, fill
-from memtrials.judging.verdicts import PARSER_VERSION, VERDICT_FORMAT, UnreadableError, parse_score
+from memtrials.judging.verdicts import PARSER_VERSION, STRICT, VERDICT_FORMAT, UnreadableError, read_verdict
 from memtrials.llm import local, offline
 from memtrials.llm.engine import ChatModel, Endpoint, Reply, UnusableError
-from memtrials.records import AnswerBody, VerdictBody, config_id
+from memtrials.records import AnswerBody, RetrievalBody, VerdictBody, config_id
 from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 
 OFFLINE = "offline"
@@ -45,13 +45,6 @@ class RoleConfig:
     def is_local(self) -> bool:
         """Whether it is a model on this machine, started for it."""
         return self.name == LOCAL
-
-
-class Reader(Protocol):
-    """What answers. It is blind: it gets the question, its date and the context, and no more."""
-
-    async def answer(self, question: str, date: str | None, context: str) -> AnswerBody:
-        """The answer. Raises WorkFailedError."""
 
 
 def chosen_model(role: ModelRole, asked: str | None, settings: Settings) -> str:
@@ -136,31 +129,52 @@ def _checked(base_url: Value) -> str:
     return base_url.text.rstrip("/").removesuffix("/chat/completions")
 
 
-def reader_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path: Path | None = None) -> RoleConfig:
-    """What shapes a reader's answers on a benchmark: model, parameters as asked, prompt text, profile."""
+def reader_profile(benchmark: Benchmark, name: str) -> ReaderProfile:
+    """A benchmark's reader profile. Raises UserError when it has none of that name."""
+    if name not in benchmark.readers:
+        raise unknown(f"reader profile of {benchmark.name}", name, benchmark.readers)
+    return benchmark.readers[name]
+
+
+def reader_config(
+    benchmark: Benchmark, model: str, prompts: Prompts, profile: str = PLAIN, model_path: Path | None = None
+) -> RoleConfig:
+    """What shapes a reader's answers on a benchmark: model, parameters as asked, prompt texts, profile.
+
+    The offline reader asks nobody, so it has no profile.
+    """
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "version": offline.VERSION}, {})
+    asked = reader_profile(benchmark, profile)
     file = local.model_file(model_path) if model == LOCAL else None
     settings = {
         "model": model,
         **(local.identity(file) if file else {}),
-        "parameters": local.reader_parameters(file) if file else dict(benchmark.reader.parameters),
-        "prompt": prompts.texts[benchmark.reader_prompt],
-        "profile": "blind",
+        "parameters": local.reader_parameters(file) if file else dict(asked.parameters),
+        "prompt": prompts.texts[asked.prompt],
+        "profile": profile,
+        **({"guidance": {name: prompts.texts[name] for name in asked.texts}} if asked.texts else {}),
+        **({"whole_message": True} if asked.whole_message else {}),
     }
-    return RoleConfig(model, settings, _provenance(benchmark, prompts, model == benchmark.reader.model))
+    return RoleConfig(model, settings, _provenance(benchmark, prompts, model == asked.model))
+
+
+def judge_profile(benchmark: Benchmark, prompts: Prompts) -> JudgeProfile:
+    """How judges are asked with these prompts; the user's own take the place of ours."""
+    return benchmark.judges["default" if prompts.source == "own" else prompts.source]
 
 
 def judge_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path: Path | None = None) -> RoleConfig:
-    """What shapes a judge's verdicts on a benchmark: model, parameters as asked, prompt texts, parser.
+    """What shapes a judge's verdicts on a benchmark: model, parameters as asked, prompt texts, rule and parser.
 
     Beside prompts that aren't the publisher's the form of a verdict is asked for; official runs ask for what was
     published and no more.
     """
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "rules": RULES_VERSION}, {})
-    form = {} if prompts.official else {"response_format": VERDICT_FORMAT}
-    parameters = {**benchmark.judge.parameters, **form}
+    profile = judge_profile(benchmark, prompts)
+    form = {"response_format": VERDICT_FORMAT} if profile.rule == "score" and not prompts.official else {}
+    parameters = {**profile.parameters, **form}
     file = local.model_file(model_path) if model == LOCAL else None
     settings = {
         "model": model,
@@ -169,8 +183,9 @@ def judge_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path:
         "prompts": {name: prompts.texts[name] for name in benchmark.judge_prompts},
         "fenced": not prompts.official,
         "parser": PARSER_VERSION,
+        **({"rule": profile.rule} if profile.rule != "score" else {}),
     }
-    return RoleConfig(model, settings, _provenance(benchmark, prompts, model == benchmark.judge.model))
+    return RoleConfig(model, settings, _provenance(benchmark, prompts, model == profile.model))
 
 
 def _provenance(benchmark: Benchmark, prompts: Prompts, published_model: bool) -> dict[str, Any]:
@@ -181,24 +196,22 @@ def _provenance(benchmark: Benchmark, prompts: Prompts, published_model: bool) -
     }
 
 
-def reader_messages(prompt: str, question: str, date: str | None, context: str) -> list[Message]:
-    """The prompt with the context in it as system message; the question, with its date if it has one, as user's."""
-    return [
-        {"role": "system", "content": fill(prompt, {"context": context})},
-        {"role": "user", "content": f"(Asked on {date}.)\n{question}" if date else question},
-    ]
+def reader_messages(settings: Mapping[str, Any], trial: RetrievalBody, guidance: str | None = None) -> list[Message]:
+    """The prompt with the context in it as system message; the question, with its date if it has one, as user's.
+
+    Or, for a profile whose prompt is the whole message, that alone. settings: the reader's configuration.
+    """
+    values = {"context": trial.context, "guidance": settings["guidance"][guidance] if guidance else ""}
+    if settings.get("whole_message"):
+        values |= {"question": trial.question, "date": trial.date or "unknown"}
+        return [{"role": "user", "content": fill(settings["prompt"], values)}]
+    asked = f"(Asked on {trial.date}.)\n{trial.question}" if trial.date else trial.question
+    return [{"role": "system", "content": fill(settings["prompt"], values)}, {"role": "user", "content": asked}]
 
 
-class ModelReader:
-    """A reader behind an endpoint."""
-
-    def __init__(self, model: ChatModel, prompt: str) -> None:
-        self.model = model
-        self.prompt = prompt
-
-    async def answer(self, question: str, date: str | None, context: str) -> AnswerBody:
-        """Ask the model. Raises WorkFailedError."""
-        return await self.model.complete(reader_messages(self.prompt, question, date, context), answer_in)
+async def ask_reader(model: ChatModel, messages: Sequence[Message]) -> AnswerBody:
+    """One answer. Raises WorkFailedError."""
+    return await model.complete(messages, answer_in)
 
 
 def answer_in(reply: Reply) -> AnswerBody:
@@ -206,26 +219,26 @@ def answer_in(reply: Reply) -> AnswerBody:
     return AnswerBody(text=reply.text, cut=reply.cut, call=reply.call, raw=reply.raw)
 
 
-async def ask_judge(model: ChatModel, messages: Sequence[Message]) -> VerdictBody:
+async def ask_judge(model: ChatModel, messages: Sequence[Message], rule: VerdictRule = "score") -> VerdictBody:
     """One verdict. Raises WorkFailedError, also for a length stop and for a reply that can't be read."""
-    return await model.complete(messages, verdict_in)
+    return await model.complete(messages, lambda reply: verdict_in(reply, rule))
 
 
-def verdict_in(reply: Reply) -> VerdictBody:
+def verdict_in(reply: Reply, rule: VerdictRule = "score") -> VerdictBody:
     """The verdict in a reply. Raises UnusableError."""
-    if reply.cut:
+    if reply.cut and rule not in STRICT:
         raise UnusableError("the judge's reply stopped at the length limit")
     try:
-        score, reason = parse_score(reply.text)
+        score, reason = read_verdict(reply.text, rule)
     except UnreadableError as error:
         raise UnusableError(f"unreadable verdict: {error}") from None
     return VerdictBody(score=score, reason=reason, call=reply.call, raw=reply.raw)
 
 
-def read_verdict(text: str) -> VerdictBody:
+def imported_verdict(text: str, rule: VerdictRule = "score") -> VerdictBody:
     """The verdict in a reply obtained elsewhere. Raises WorkFailedError when there is none: that is no score."""
     try:
-        score, reason = parse_score(text)
+        score, reason = read_verdict(text, rule)
     except UnreadableError as error:
         raise WorkFailedError("service", "content", f"unreadable verdict: {error}", raw=text) from None
     return VerdictBody(score=score, reason=reason, raw=text)

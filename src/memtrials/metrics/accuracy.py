@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from memtrials.metrics.statistics import Interval, mean_interval
+
+Question = TypeVar("Question", bound=Hashable)
 
 Status = Literal["complete", "lower bound", "partial"]
 
@@ -36,7 +38,9 @@ class Score:
         return self.n / self.of
 
 
-def share(scores: Mapping[str, float], clusters: Mapping[str, str], causes: Mapping[str, str | None]) -> Score | None:
+def share(
+    scores: Mapping[Question, float], clusters: Mapping[Question, str], causes: Mapping[Question, str | None]
+) -> Score | None:
     """The share of questions that are right; None when there are no questions.
 
     scores: by question, in [0, 1]. clusters: of every question in scope. causes: why each unscored question has no
@@ -68,8 +72,8 @@ def share(scores: Mapping[str, float], clusters: Mapping[str, str], causes: Mapp
     )
 
 
-def interval(scores: Mapping[str, float], clusters: Mapping[str, str]) -> Interval | None:
+def interval(scores: Mapping[Question, float], clusters: Mapping[Question, str]) -> Interval | None:
     """The interval of a mean score, its questions clustered; None for fewer than two clusters."""
-    questions: Iterable[str] = [question for question in clusters if question in scores]
+    questions = [question for question in clusters if question in scores]
     names = [clusters[question] for question in questions]
     return mean_interval([scores[q] for q in questions], names) if len(set(names)) > 1 else None

@@ -19,11 +19,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Number:
-    """One published number with what must go with it. unit: `share`, `tokens`, `seconds` or `rank`.
+    """One published number with what must go with it. unit: `share`, `score` (a mean in [0, 1] that counts nothing),
+    `tokens`, `seconds` or `rank`. part: the part or other average of the metric's questions that it is about.
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
-    flagged: verdicts on answers that hold a verdict in the judge's own form. probes: the shares of constructed answers
+    flagged: verdicts on answers that hold a verdict in the judge's own form. loose: verdicts that a strict reading of
+    the reply wouldn't have given, under a published rule. probes: the shares of constructed answers
     that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large.
     """
 
@@ -34,6 +36,7 @@ class Number:
     n: int
     of: int
     group: str | None = None
+    part: str | None = None
     class_: str | None = None
     reason: str | None = None
     score: float | None = None
@@ -48,6 +51,7 @@ class Number:
     loaded: bool = False
     models: tuple[str, ...] = ()
     flagged: int = 0
+    loose: int = 0
     probes: Mapping[str, float] = field(default_factory=dict)
     lenient: bool = False
 

@@ -55,6 +55,39 @@ def mean_interval(scores: Sequence[float], clusters: Sequence[str], level: float
     return Interval(low, high, len(set(clusters)), deff)
 
 
+def stratified_interval(
+    scores: Sequence[float], clusters: Sequence[str], strata: Sequence[str], level: float = 0.95
+) -> Interval | None:
+    """Interval for the mean over strata of their mean scores; None with fewer than 2 clusters.
+
+    scores: one per question, each in [0, 1]; clusters, strata: of each question, same length. level: confidence,
+    between 0 and 1. Raises ValueError as `mean_interval` does.
+
+    As `mean_interval`, with the variance of the stratified mean p: G/(G-1) · Σ_g (Σ_{i in g} (x_i - mean_s)/(S·n_s))²,
+    for question i in stratum s of S with n_s questions. deff is that over p(1-p)/n, so that Wilson's form has the
+    effective size n / deff.
+    Source: Cochran (1977), Sampling Techniques, 5.3, linearised over clusters that may cross strata.
+    """
+    t = _quantile_for(scores, clusters, level)
+    _check_lengths(scores, strata)
+    if not all(0.0 <= score <= 1.0 for score in scores):
+        raise ValueError("scores must lie in [0, 1]")
+    if t is None:
+        return None
+    members: dict[str, list[float]] = {}
+    for stratum, score in zip(strata, scores, strict=True):
+        members.setdefault(stratum, []).append(score)
+    means = {stratum: math.fsum(some) / len(some) for stratum, some in members.items()}
+    mean = math.fsum(means.values()) / len(means)
+    parts: dict[str, list[float]] = {}
+    for cluster, stratum, score in zip(clusters, strata, scores, strict=True):
+        parts.setdefault(cluster, []).append((score - means[stratum]) / (len(means) * len(members[stratum])))
+    variance = len(parts) / (len(parts) - 1) * math.fsum(math.fsum(part) ** 2 for part in parts.values())
+    binomial = mean * (1.0 - mean) / len(scores)
+    deff = max(DEFF_FLOOR, variance / binomial) if binomial > 0.0 else 1.0
+    return Interval(*wilson_bounds(mean, len(scores) / deff, t), len(parts), deff)
+
+
 def general_interval(values: Sequence[float], clusters: Sequence[str], level: float = 0.95) -> Interval | None:
     """Interval for any other mean (tokens, seconds, F1); None with fewer than 2 clusters.
 

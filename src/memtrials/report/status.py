@@ -167,7 +167,8 @@ def _unjudged(index: LedgerIndex, place: Place, made: Made) -> int:
     for metric in map(benchmark.metric, {v.metric or "" for v in made.verdicts}):
         judged = _parents(index, (v for v in made.verdicts if v.metric == metric.name))
         parents = made.trials if metric.reads == "retrieval" else made.answers
-        count += sum(p.id not in judged for p in parents if metric.query in (None, p.query))
+        about = index.questions(place.benchmark, metric.asks)
+        count += sum(p.id not in judged for p in parents if (p.task, p.query) in about)
     return count
 
 

@@ -149,8 +149,8 @@ def _condition(settings: dict[str, Any]) -> str:
 
 
 def _column(number: Number) -> tuple[str | None, ...]:
-    """What a column's numbers share: metric, reader, judge, class."""
-    return (number.metric, number.cell.reader, number.cell.judge, number.class_)
+    """What a column's numbers share: metric, part of the questions, reader, judge, class."""
+    return (number.metric, number.part, number.cell.reader, number.cell.judge, number.class_)
 
 
 def _label(config: str, report: Report) -> str:
@@ -179,11 +179,12 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
     columns = sorted(dict.fromkeys(map(_column, shown)), key=lambda column: order[column[0] or ""])
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("system", no_wrap=True)
-    for metric, reader, judge, class_ in columns:
+    for column in columns:
+        metric, part, reader, judge, class_ = column
         who = " / ".join(_label(c, report) for c in (reader, judge) if c)
         name = (metric or "") if judge else (metric or "").replace("-seconds", "").replace("-", " ")
-        lenient = any(n.lenient and _column(n) == (metric, reader, judge, class_) for n in shown)
-        heading = (name, who, f"class {class_}" if class_ else "", LENIENT if lenient else "")
+        lenient = any(n.lenient and _column(n) == column for n in shown)
+        heading = (name, part or "", who, f"class {class_}" if class_ else "", LENIENT if lenient else "")
         table.add_column("\n".join(line for line in heading if line), justify="right")
     rows: dict[tuple[str, str | None], list[Number]] = defaultdict(list)
     for number in numbers:
@@ -221,11 +222,12 @@ def _shown(number: Number | None) -> str:
     assert value is not None
     text = {
         "share": f"{value:.3f}",
+        "score": f"{value:.3f}",
         "seconds": f"{value * 1000:.1f} ms",
         "tokens": f"{value:,.0f}",
         "rank": f"{value:g}",
     }[number.unit]
-    if number.interval and number.unit == "share":
+    if number.interval and number.unit in ("share", "score"):
         text += f" ({number.interval[0]:.2f}–{number.interval[1]:.2f})"
     if number.status in ("lower bound", "partial"):
         text += f"\n{number.status}, {number.n} of {number.of}"
@@ -237,6 +239,8 @@ def _shown(number: Number | None) -> str:
         text += " loaded"
     if number.flagged:
         text += f"\n{number.flagged} flagged"
+    if number.loose:
+        text += f"\n{number.loose} read otherwise by a strict rule"
     if number.models:
         text += f"\n{len(number.models)} snapshots"
     return text

@@ -13,6 +13,7 @@ from memtrials.report.status import COLUMNS
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from memtrials.datasets import Place
     from memtrials.outcome import Outcome
     from memtrials.states import StoreFile
 
@@ -109,6 +110,24 @@ def print_stores(found: Sequence[StoreFile]) -> None:
         print(f"{system}  {use}: {len(some)} states, {sum(s.bytes for s in some) / 1e6:.1f} MB")
     if not found:
         print("no states")
+
+
+def print_datasets(places: Sequence[Place]) -> None:
+    """The table of `data list`."""
+    from rich.table import Table
+
+    table = Table("name", "size", "licence", "here", "where")
+    for place in places:
+        dataset = place.dataset
+        here = "yes" if place.here else f"{_bytes(place.part)} of it" if place.part else "no"
+        table.add_row(dataset.name, _bytes(dataset.size), dataset.licence, here, str(place.folder))
+    console().print(table)
+
+
+def _bytes(size: int | None) -> str:
+    from rich import filesize
+
+    return "–" if size is None else filesize.decimal(size)
 
 
 def print_doctor(lines: Sequence[tuple[str, str, str]], missing: Sequence[str]) -> None:

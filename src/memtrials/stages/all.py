@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
+from memtrials import benchmarks
+from memtrials.benchmarks.base import PLAIN
 from memtrials.errors import UserError
 from memtrials.llm.local import identity, model_file
 from memtrials.llm.pool import NO_LIMITS, CallLimits
@@ -23,7 +24,7 @@ class RunRequest:
 
     benchmark: str
     systems: tuple[str, ...]
-    data: Path
+    data: Path | None = None
     variant: str | None = None
     allow_modified: bool = False
     k: int | None = None
@@ -31,7 +32,8 @@ class RunRequest:
     reader: str | None = None
     judge: str | None = None
     metrics: tuple[str, ...] = ()
-    prompts: Literal["default", "official"] = "default"
+    profile: str = PLAIN
+    prompts: str = "default"
     upstream: Path | None = None
     limits: CallLimits = NO_LIMITS
     model_path: Path | None = None
@@ -62,13 +64,22 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     once = replace(options, selection=here, repeat=1)
     names = tuple(Path(name).stem if name.endswith(".toml") else name for name in request.systems)
     asked = replace(once, selection=replace(here, systems=here.systems or names))
+    benchmark = benchmarks.find(request.benchmark)
+    official = request.prompts == "official" and benchmark.readers[PLAIN].prompt in benchmark.official_prompts
     steps: list[Callable[[], Outcome]] = [
         lambda: replay.run(replay.ReplayRequest(request.systems, request.data), once),
         lambda: fetch.run(
             fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
         ),
         lambda: answer.run(
-            answer.AnswerRequest(request.reader, request.prompts, request.upstream, request.limits, paths["reader"]),
+            answer.AnswerRequest(
+                request.reader,
+                request.profile,
+                "official" if official else "default",
+                request.upstream if official else None,
+                request.limits,
+                paths["reader"],
+            ),
             asked,
         ),
         lambda: judge.run(

@@ -8,27 +8,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from memtrials import benchmarks
+from memtrials.benchmarks.base import PLAIN, Benchmark
+from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.judging.payloads import Message
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
+from memtrials.llm.engine import ChatModel
 from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.offline import OfflineReader
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
-    ModelReader,
     Places,
-    Reader,
     RoleConfig,
     answer_in,
+    ask_reader,
     check_model_path,
     chosen_model,
     reader_config,
     reader_messages,
+    reader_profile,
 )
 from memtrials.outcome import Outcome
 from memtrials.records import (
@@ -50,10 +53,11 @@ from memtrials.stages.spending import forecast as foretell
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """Which reader answers, by which prompts. model_path: the file of the reader `local`."""
+    """Which reader answers, in which profile, by which prompts. model_path: the file of the reader `local`."""
 
     reader: str | None = None
-    prompts: Literal["default", "official"] = "default"
+    profile: str = PLAIN
+    prompts: str = "default"
     upstream: Path | None = None
     limits: CallLimits = NO_LIMITS
     model_path: Path | None = None
@@ -71,9 +75,7 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
 
     @cache
     def config(name: str) -> RoleConfig:
-        benchmark = benchmarks.find(name)
-        prompts = prompt_files.load(benchmark, request.prompts, request.upstream)
-        return reader_config(benchmark, model, prompts, request.model_path)
+        return _config(benchmarks.find(name), model, request)
 
     try:
         return run_plan(
@@ -99,6 +101,19 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
     finally:
         until_end.close()
         ledger.close()
+
+
+def _config(benchmark: Benchmark, model: str, request: AnswerRequest) -> RoleConfig:
+    """The reader's configuration. Raises UserError for a profile or prompts that the benchmark doesn't have."""
+    profile = request.profile
+    if request.prompts not in ("default", "official"):
+        raise UserError(f"--prompts {request.prompts}: a reader takes default or official; --profile names other ways")
+    if profile != PLAIN and request.prompts == "official":
+        raise UserError(f"--profile {profile} has prompts of its own; leave out --prompts official")
+    names = reader_profile(benchmark, profile).names
+    source = request.prompts if profile == PLAIN else profile
+    prompts = prompt_files.load(benchmark, names, source, request.upstream)
+    return reader_config(benchmark, model, prompts, profile, request.model_path)
 
 
 def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Options, chosen: Chosen) -> Plan:
@@ -159,9 +174,13 @@ def forecast(index: LedgerIndex, plan: Plan) -> dict[str, Any]:
 
 
 def messages(index: LedgerIndex, work: Work) -> list[Message]:
-    """What a model is sent."""
-    trial = index.ledger.body(work.parent, RetrievalBody)
-    return reader_messages(work.spec.settings["prompt"], trial.question, trial.date, trial.context)
+    """What a model is sent. Only a profile that isn't blind has a look at the question's type and gold."""
+    trial, settings = index.ledger.body(work.parent, RetrievalBody), work.spec.settings
+    guidance = benchmarks.find(work.parent.benchmark or "").readers[settings["profile"]].guidance
+    if guidance is None:
+        return reader_messages(settings, trial)
+    task, query = index.task(work.parent.benchmark or "", work.parent.task or ""), work.parent.query or ""
+    return reader_messages(settings, trial, guidance(task.query(query), task.gold_of(query)))
 
 
 def record(index: LedgerIndex, work: Work, body: AnswerBody) -> Record:
@@ -184,7 +203,7 @@ class _Readers:
         self.options = options
         self.limits = limits
         self.pool: ModelPool | None = None
-        self._open: dict[str, Reader] = {}
+        self.offline = OfflineReader()
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """A model needs a key, and a price under a cap, before anything is sent. Raises UserError."""
@@ -192,14 +211,9 @@ class _Readers:
             self.places.check(self.model)
             check_priced([self.model], self.limits)
 
-    def _reader(self, config: RoleConfig) -> Reader:
-        if config.is_offline:
-            return self._open.setdefault(config.id, OfflineReader())
-        if config.id not in self._open:
-            where = self.places.open(self.model)
-            assert self.pool is not None
-            self._open[config.id] = ModelReader(self.pool.model(config, where), config.settings["prompt"])
-        return self._open[config.id]
+    def _model(self, config: RoleConfig) -> ChatModel:
+        assert self.pool is not None
+        return self.pool.model(config, self.places.open(self.model))
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Answer one trial."""
@@ -209,9 +223,10 @@ class _Readers:
             self.places.open(self.model)  # before the event loop: a local model takes seconds to load
 
         async def answer(work: Work) -> Sequence[Record]:
-            trial = index.ledger.body(work.parent, RetrievalBody)
-            body = await self._reader(work.spec).answer(trial.question, trial.date, trial.context)
-            return [record(index, work, body)]
+            if work.spec.is_offline:
+                trial = index.ledger.body(work.parent, RetrievalBody)
+                return [record(index, work, await self.offline.answer(trial.question, trial.date, trial.context))]
+            return [record(index, work, await ask_reader(self._model(work.spec), messages(index, work)))]
 
         return answer
 

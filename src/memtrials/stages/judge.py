@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from memtrials import benchmarks
-from memtrials.benchmarks.base import Benchmark, Metric, Prompts
+from memtrials.benchmarks.base import Benchmark, JudgeProfile, Metric, Prompts
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex, Pair
 from memtrials.judging import panel as panel_file
@@ -38,12 +38,23 @@ from memtrials.llm.roles import (
     ask_judge,
     check_model_path,
     chosen_model,
+    imported_verdict,
     judge_config,
-    read_verdict,
+    judge_profile,
     verdict_in,
 )
 from memtrials.outcome import Outcome
-from memtrials.records import AnswerBody, Gold, Header, Record, RetrievalBody, VerdictBody, config_record, work_key
+from memtrials.records import (
+    AnswerBody,
+    Gold,
+    Header,
+    Query,
+    Record,
+    RetrievalBody,
+    VerdictBody,
+    config_record,
+    work_key,
+)
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options, Perform, Plan, Work, derived, run_plan
 from memtrials.stages.handover import Batched, Batches, Recipient
@@ -61,7 +72,7 @@ class JudgeRequest:
 
     judges: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    prompts: Literal["default", "official"] = "default"
+    prompts: str = "default"
     upstream: Path | None = None
     reader: str | None = None
     export_requests: Path | None = None
@@ -82,6 +93,11 @@ class Judging:
     prompts: Prompts
     metrics: tuple[Metric, ...]
 
+    @property
+    def profile(self) -> JudgeProfile:
+        """How it is asked."""
+        return judge_profile(self.benchmark, self.prompts)
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -96,7 +112,7 @@ class Evidence(NamedTuple):
     """What is judged. answer: None where the metric reads none."""
 
     context: str
-    question: str
+    query: Query
     answer: str | None
 
 
@@ -177,12 +193,19 @@ def _judgings(name: str, members: Sequence[Member], request: JudgeRequest) -> li
 def _prompts(benchmark: Benchmark, member: Member, upstream: Path | None) -> Prompts:
     if isinstance(member.prompts, Path):
         return prompt_files.own(benchmark, member.prompts)
-    return prompt_files.load(benchmark, member.prompts, upstream if member.prompts == "official" else None)
+    if member.prompts != "official" and member.prompts not in benchmark.judges:
+        raise unknown(f"set of judge prompts of {benchmark.name}, or folder of yours", member.prompts, _sets(benchmark))
+    source = upstream if member.prompts == "official" else None
+    return prompt_files.load(benchmark, benchmark.judge_prompts, member.prompts, source)
+
+
+def _sets(benchmark: Benchmark) -> list[str]:
+    return sorted({*benchmark.judges, *(("official",) if benchmark.official_prompts else ())})
 
 
 def _decidable(benchmark: Benchmark, config: RoleConfig) -> tuple[Metric, ...]:
     """The metrics that a judge can decide: a rule those that have one, a model those that have a prompt."""
-    return tuple(m for m in benchmark.metrics if (m.rule if config.is_offline else m.prompt) is not None)
+    return tuple(m for m in benchmark.metrics if (m.rule if config.is_offline else m.prompts))
 
 
 def _narrowed(benchmark: Benchmark, judgings: list[Judging], metrics: Sequence[str]) -> list[Judging]:
@@ -212,8 +235,11 @@ def pending(
     for name, judging in _each(panel):
         _announce(plan, judging.config)
         for metric in judging.metrics:
+            about = index.questions(name, metric.asks)
             for parent in index.of(metric.reads):
-                if parent.benchmark != name or metric.query not in (None, parent.query) or not chosen.holds(parent):
+                if parent.benchmark != name or not chosen.holds(parent):
+                    continue
+                if (parent.task, parent.query) not in about:
                     continue
                 if metric.verbatim and parent.system not in verbatim:
                     continue
@@ -240,9 +266,10 @@ def pending_probes(index: LedgerIndex, panel: Mapping[str, Sequence[Judging]], r
         _announce(plan, judging.config)
         for metric in (m for m in judging.metrics if m.reads == "answer"):
             reads_answers = True
+            about = index.questions(name, metric.asks)
             for probe in probes[name]:
                 task, query = probe.task.task or "", probe.query
-                if metric.query not in (None, query) or (name, task, query) not in chosen.queries:
+                if (task, query) not in about or (name, task, query) not in chosen.queries:
                     continue
                 called = probe_metric(metric.name, probe.kind)
                 config = judging.config.id
@@ -355,7 +382,8 @@ def _verdict_record(index: LedgerIndex, work: Work, reply: Reply) -> Record:
     parent = work.parent
     answer = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
     metric = benchmarks.find(parent.benchmark or "").metric(work.metric or "")
-    verdict = flagged(verdict_in(reply), metric, answer)
+    rule = index.config(work.config).settings.get("rule", "score")
+    verdict = flagged(verdict_in(reply, rule), metric, answer)
     return Record(derived(work, "verdict", index, judge=work.config), verdict)
 
 
@@ -430,10 +458,11 @@ class _Judges:
             score, reason = decision.metric.rule(evidence.context, evidence.answer or "", self._gold(index, work))
             verdict = VerdictBody(score=score, reason=reason)
         else:
+            rule = decision.judging.profile.rule
             if self.replies is not None:
-                verdict = read_verdict(self.replies[custom_id(work)])
+                verdict = imported_verdict(self.replies[custom_id(work)], rule)
             else:
-                verdict = await ask_judge(self._model(decision.judging), self.messages(index, work))
+                verdict = await ask_judge(self._model(decision.judging), self.messages(index, work), rule)
             verdict = flagged(verdict, decision.metric, evidence.answer)
         return verdict if decision.probe is None else msgspec.structs.replace(verdict, probe=decision.probe.answer)
 
@@ -454,12 +483,15 @@ class _Judges:
         """What a verdict is about: a trial or an answer with its trial, or what was constructed."""
         parent, probe = work.parent, work.spec.probe
         if probe is not None:
-            task = index.task(parent.benchmark or "", parent.task or "")
-            return Evidence(probe.context, task.query(probe.query).text, probe.answer)
+            return Evidence(probe.context, self._query(index, work), probe.answer)
         trial = parent if parent.kind == "retrieval" else index.parent(parent)
         said = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
         retrieval = index.ledger.body(trial, RetrievalBody)
-        return Evidence(retrieval.context, retrieval.question, said)
+        return Evidence(retrieval.context, self._query(index, work), said)
+
+    def _query(self, index: LedgerIndex, work: Work) -> Query:
+        task = index.task(work.parent.benchmark or "", work.parent.task or "")
+        return task.query(work.query or work.parent.query or "")
 
     def _gold(self, index: LedgerIndex, work: Work) -> Gold:
         task = index.task(work.parent.benchmark or "", work.parent.task or "")
@@ -472,8 +504,9 @@ class _Judges:
         return judge_messages(
             decision.metric,
             decision.judging.prompts,
+            decision.judging.profile,
             context=evidence.context,
-            query=evidence.question,
+            query=evidence.query,
             answer=evidence.answer,
             gold=self._gold(index, work),
         )

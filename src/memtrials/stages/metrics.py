@@ -6,20 +6,21 @@ A number is over one cell: one benchmark, system, fetch configuration, reader an
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from memtrials import benchmarks
-from memtrials.benchmarks.base import Benchmark, Metric
+from memtrials.benchmarks.base import Asks, Benchmark, Measure, Metric, every
 from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
 from memtrials.judging import probing
+from memtrials.judging.verdicts import STRICT, UnreadableError, read_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm.local import is_bundled
 from memtrials.metrics import accuracy, agreement
 from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, ProbeRate, Report
-from memtrials.metrics.statistics import general_interval, nested_mean, percentile
+from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
@@ -106,6 +107,28 @@ def _notes(index: LedgerIndex, benchmark: Benchmark, name: str) -> list[str]:
     return [f"{name}: {tasks} tasks, data {release.sha256[:12]}{known}", *notes]
 
 
+Place = tuple[str, str]
+"""A question: task and query."""
+Question = tuple[str, str | None]
+"""Its cluster and type."""
+
+
+@dataclass
+class _Scored:
+    """Verdicts of one number. paths: by question; returned: models by role; loose: read by a published rule as a strict
+    one wouldn't."""
+
+    paths: dict[Place, list[tuple[tuple[str, ...], float]]] = field(default_factory=lambda: defaultdict(list))
+    returned: set[tuple[str, str]] = field(default_factory=set)
+    flagged: int = 0
+    loose: int = 0
+
+    @property
+    def means(self) -> dict[Place, float]:
+        """Each question's score, repeats averaged."""
+        return {place: nested_mean(paths) for place, paths in self.paths.items()}
+
+
 class _Folding:
     """One fold: the selected records and what all numbers need of them."""
 
@@ -120,20 +143,22 @@ class _Folding:
         self.on_results = [h for h in index.of("verdict") if not probing.probed(h)]
         self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
         self._tokens: dict[str, int] = {}
-        self._all_questions: dict[str, dict[tuple[str, str], tuple[str, str | None]]] = {}
+        self._questions: dict[tuple[str, Asks], dict[Place, Question]] = {}
 
     # --- questions ---
 
-    def questions(self, name: str, query: str | None) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """Every selected question (task, query) of a benchmark, with its cluster and type."""
-        found = {}
-        for benchmark, task in self.index.tasks:
-            if benchmark != name:
-                continue
-            for q in self.index.task(benchmark, task).queries:
-                if query in (None, q.id) and (benchmark, task, q.id) in self.chosen.queries:
-                    found[task, q.id] = (q.cluster, q.type)
-        return found
+    def questions(self, name: str, asks: Asks = every) -> dict[Place, Question]:
+        """Every selected question (task, query) that something is about, with its cluster and type."""
+        if (name, asks) not in self._questions:
+            about = self.index.questions(name, asks)
+            self._questions[name, asks] = {
+                (task, q.id): (q.cluster, q.type)
+                for benchmark, task in self.index.tasks
+                if benchmark == name
+                for q in self.index.task(benchmark, task).queries
+                if (task, q.id) in about and (benchmark, task, q.id) in self.chosen.queries
+            }
+        return self._questions[name, asks]
 
     def lineage(self, header: Header) -> list[Header]:
         """A record's ancestors from the ingest down to itself."""
@@ -186,7 +211,7 @@ class _Folding:
                     "share",
                     None,
                     0,
-                    len(self.questions(name, metric.query)),
+                    len(self.questions(name, metric.asks)),
                     reason=self._why_not(metric, cell),
                     subset=self.subset,
                 )
@@ -224,64 +249,147 @@ class _Folding:
         return tried and not any((h.benchmark, h.system, h.fetch) == place for h in self.index.of("answer"))
 
     def _shares(self, benchmark: Benchmark, metric: Metric, cell: Cell, verdicts: Iterable[Header]) -> list[Number]:
-        questions = self.questions(cell.benchmark, metric.query)
-        by_type = self.request.by in ("type", "domain")
-        groups: dict[str | None, dict[str, list[tuple[tuple[str, ...], float]]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        if by_type:  # a type without any verdict has a row, too
-            groups.update({type_ or "none": defaultdict(list) for _, type_ in questions.values()})
-        returned: dict[str | None, set[tuple[str, str]]] = defaultdict(set)
-        flagged: Counter[str | None] = Counter()
+        questions = self.questions(cell.benchmark, metric.asks)
+        groups: dict[str | None, _Scored] = defaultdict(_Scored)
+        if self.by_type:  # a type without any verdict has a row, too
+            groups.update({type_ or "none": _Scored() for _, type_ in questions.values()})
         for verdict in verdicts:
             chain = self.lineage(verdict)
-            task, query = verdict.task or "", verdict.query or ""
-            group = self._group(chain, questions[task, query][1])
+            place = (verdict.task or "", verdict.query or "")
             body = self.index.ledger.body(verdict, VerdictBody)
-            groups[group][f"{task}/{query}"].append((tuple(h.id for h in chain), body.score))
-            flagged[group] += body.flagged
+            scored = groups[self._group(chain, questions[place][1])]
+            scored.paths[place].append((tuple(h.id for h in chain), body.score))
+            scored.flagged += body.flagged
+            scored.loose += self._reads_loosely(cell, body)
             answers = [self.index.ledger.body(h, AnswerBody) for h in chain if h.kind == "answer"]
             for role, call in (("judge", body.call), *(("reader", a.call) for a in answers)):
                 if call and call.model_returned:
-                    returned[group].add((role, call.model_returned))
+                    scored.returned.add((role, call.model_returned))
         if not groups:
-            groups[None] = {}
+            groups[None] = _Scored()
         numbers = []
-        for group, paths in sorted(groups.items(), key=lambda pair: pair[0] or ""):
-            scope = {q: ct for q, ct in questions.items() if not by_type or (ct[1] or "none") == group}
-            clusters = {f"{task}/{query}": cluster for (task, query), (cluster, _) in scope.items()}
-            causes = {
-                f"{task}/{query}": self.cause(cell, metric.name, task, query)
-                for task, query in scope
-                if f"{task}/{query}" not in paths
-            }
-            found = accuracy.share({q: nested_mean(p) for q, p in paths.items()}, clusters, causes)
-            assert found is not None
-            between = found.interval
-            numbers.append(
-                Number(
-                    cell,
-                    metric.name,
-                    "share",
-                    found.headline,
-                    found.n,
-                    found.of,
-                    group=group,
-                    class_=self._class(benchmark, metric, cell, complete=found.n == found.of and group is None),
-                    score=found.score,
-                    low=found.low,
-                    high=found.high,
-                    interval=(between.low, between.high) if between else None,
-                    clusters=between.clusters if between else None,
-                    deff=between.deff if between else None,
-                    status=found.status,
-                    missing=found.missing,
-                    subset=self.subset,
-                    models=_snapshots(returned[group]),
-                    flagged=flagged[group],
-                )
-            )
+        for group, scored in sorted(groups.items(), key=lambda pair: pair[0] or ""):
+            scope = self._in_group(questions, group)
+            whole = self._share(benchmark, metric.name, cell, scope, scored.means, diagnostic=metric.diagnostic)
+            models = _snapshots(scored.returned)
+            numbers.append(replace(whole, group=group, models=models, flagged=scored.flagged, loose=scored.loose))
+            if self.request.by is None:
+                numbers += self._parts(benchmark, metric, cell, questions, scored.means)
         return numbers
+
+    @property
+    def by_type(self) -> bool:
+        """Whether rows are types."""
+        return self.request.by in ("type", "domain")
+
+    def _in_group(self, questions: Mapping[Place, Question], group: str | None) -> dict[Place, Question]:
+        return {place: q for place, q in questions.items() if not self.by_type or (q[1] or "none") == group}
+
+    def _reads_loosely(self, cell: Cell, verdict: VerdictBody) -> bool:
+        """Whether a strict reading of a reply differs from the published rule that it was read by."""
+        rule = self.index.config(cell.judge or "").settings.get("rule", "score") if cell.judge else "score"
+        if rule not in STRICT:
+            return False
+        try:
+            return read_verdict(verdict.reason, STRICT[rule])[0] != verdict.score
+        except UnreadableError:
+            return True
+
+    def _share(
+        self,
+        benchmark: Benchmark,
+        metric: str,
+        cell: Cell,
+        scope: Mapping[Place, Question],
+        means: Mapping[Place, float],
+        *,
+        diagnostic: bool = False,
+        of_verdicts: bool = True,
+    ) -> Number:
+        """One number over the questions in scope: headline, coverage, bounds, interval. means: of scored questions."""
+        found = self._found(metric if of_verdicts else None, cell, scope, means)
+        between = found.interval
+        return Number(
+            cell,
+            metric,
+            "share",
+            found.headline,
+            found.n,
+            found.of,
+            class_=self._class(benchmark, cell, complete=found.n == found.of, diagnostic=diagnostic),
+            score=found.score,
+            low=found.low,
+            high=found.high,
+            interval=(between.low, between.high) if between else None,
+            clusters=between.clusters if between else None,
+            deff=between.deff if between else None,
+            status=found.status,
+            missing=found.missing,
+            subset=self.subset,
+        )
+
+    def _found(
+        self, metric: str | None, cell: Cell, scope: Mapping[Place, Question], means: Mapping[Place, float]
+    ) -> accuracy.Score:
+        causes = {place: self.cause(cell, metric, *place) for place in scope if place not in means}
+        clusters = {place: cluster for place, (cluster, _) in scope.items()}
+        found = accuracy.share({p: m for p, m in means.items() if p in scope}, clusters, causes)
+        assert found is not None
+        return found
+
+    def _parts(
+        self,
+        benchmark: Benchmark,
+        metric: Metric,
+        cell: Cell,
+        questions: Mapping[Place, Question],
+        means: Mapping[Place, float],
+    ) -> list[Number]:
+        """The benchmark's own parts and averages of a metric, where there are questions of them."""
+        numbers = []
+        for part in (p for p in benchmark.parts if metric.name in p.metrics):
+            about = self.questions(cell.benchmark, part.asks)
+            scope = {place: q for place, q in questions.items() if place in about}
+            scores = dict(means)
+            if part.with_measure is not None:
+                measure = next(m for m in benchmark.measures if m.name == part.with_measure)
+                other = self.questions(cell.benchmark, measure.asks)
+                scope |= {place: q for place, q in other.items() if place in about and place not in questions}
+                answers = self._cells("answer", cell.benchmark).get(cell._replace(judge=None), [])
+                scores |= {p: v for p, v in self._measured(measure, answers).items() if p not in questions}
+            if not scope:
+                continue
+            number = self._share(benchmark, metric.name, cell, scope, scores, diagnostic=metric.diagnostic)
+            if part.over_types:
+                number = self._over_types(number, metric, scope, scores)
+            numbers.append(replace(number, part=part.name))
+        return numbers
+
+    def _over_types(
+        self, number: Number, metric: Metric, scope: Mapping[Place, Question], means: Mapping[Place, float]
+    ) -> Number:
+        """The mean of the types' shares, types without questions left out; None where a type has no headline."""
+        types: dict[str, dict[Place, Question]] = defaultdict(dict)
+        for place, question in scope.items():
+            types[question[1] or "none"][place] = question
+        each = [self._found(metric.name, number.cell, some, means) for some in types.values()]
+        headlines = [found.headline for found in each if found.headline is not None]
+        scores = [found.score for found in each if found.score is not None]
+        whole = len(headlines) == len(each)
+        shown = {p: means.get(p, 0.0) for p in scope if p in means or number.status == "lower bound"}
+        between = stratified_interval(
+            list(shown.values()), [scope[p][0] for p in shown], [scope[p][1] or "none" for p in shown]
+        )
+        return replace(
+            number,
+            value=sum(headlines) / len(each) if whole else None,
+            score=sum(scores) / len(each) if len(scores) == len(each) else None,
+            low=sum(found.low for found in each) / len(each),
+            high=sum(found.high for found in each) / len(each),
+            interval=(between.low, between.high) if between else None,
+            clusters=between.clusters if between else None,
+            deff=between.deff if between else None,
+        )
 
     def _group(self, chain: list[Header], type_: str | None) -> str | None:
         split = SPLITS.get(self.request.by or "")
@@ -290,7 +398,7 @@ class _Folding:
         trial = next(h for h in chain if h.kind == "retrieval")
         return split(trial, type_)
 
-    def _class(self, benchmark: Benchmark, metric: Metric, cell: Cell, *, complete: bool) -> str:
+    def _class(self, benchmark: Benchmark, cell: Cell, *, complete: bool, diagnostic: bool = False) -> str:
         """P, M, D or R: the lowest class of the reader and judge that the number depends on (MEASURING §1)."""
         roles = [c for c in (cell.reader, cell.judge) if c is not None]
         bodies = [self.index.config(c) for c in roles]
@@ -299,10 +407,10 @@ class _Folding:
         if any(is_bundled(body.settings) for body in bodies):
             return "D"
         tasks = [t for b, t in self.index.tasks if b == cell.benchmark]
-        released = self.index.task(cell.benchmark, tasks[0]).release.known and cell.benchmark.endswith("@released")
+        released = cell.benchmark.partition("@")[2] in benchmark.published
         whole = complete and not self.subset and len(tasks) == benchmark.published_tasks
         published = all(body.provenance.get("published") for body in bodies)
-        return "P" if released and whole and published and not metric.diagnostic else "M"
+        return "P" if released and whole and published and not diagnostic else "M"
 
     # --- measures ---
 
@@ -314,7 +422,7 @@ class _Folding:
         for cell, trials in self._cells("retrieval", name).items():
             grouped: dict[str | None, list[tuple[Header, RetrievalBody]]] = defaultdict(list)
             for trial in trials:
-                query_type = self.questions_of_cell(name)[trial.task or "", trial.query or ""][1]
+                query_type = self.questions(name)[trial.task or "", trial.query or ""][1]
                 body = self.index.ledger.body(trial, RetrievalBody)
                 grouped[self._group([trial], query_type)].append((trial, body))
             for group, some in sorted(grouped.items(), key=lambda pair: pair[0] or ""):
@@ -322,29 +430,55 @@ class _Folding:
         for cell, answers in self._cells("answer", name).items():
             calls: dict[str | None, list[Call | None]] = defaultdict(list)
             for said in answers:
-                query_type = self.questions_of_cell(name)[said.task or "", said.query or ""][1]
+                query_type = self.questions(name)[said.task or "", said.query or ""][1]
                 group = self._group(self.lineage(said), query_type)
                 calls[group].append(self.index.ledger.body(said, AnswerBody).call)
+            numbers += self._of_answers(benchmark, cell, answers)
             for group, made in sorted(calls.items(), key=lambda pair: pair[0] or ""):
                 timed = [c for c in made if c and c.seconds is not None and c.attempts == 1]
                 seconds = [c.seconds for c in timed if c.seconds is not None]
                 numbers += _latency(cell, group, "answer", seconds, len(made), any(c.workers > 1 for c in timed))
         return numbers
 
-    def questions_of_cell(self, name: str) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """Every selected question of a benchmark, looked up once."""
-        if name not in self._all_questions:
-            self._all_questions[name] = self.questions(name, None)
-        return self._all_questions[name]
+    def _of_answers(self, benchmark: Benchmark, cell: Cell, answers: Sequence[Header]) -> list[Number]:
+        """Formulas over answers' texts. A question without an answer counts as for verdicts."""
+        numbers = []
+        for measure in (m for m in benchmark.measures if m.reads == "answer"):
+            questions = self.questions(cell.benchmark, measure.asks)
+            groups: dict[str | None, list[Header]] = defaultdict(list)
+            for said in answers:
+                if (place := (said.task or "", said.query or "")) in questions:
+                    groups[self._group(self.lineage(said), questions[place][1])].append(said)
+            for group, some in sorted(groups.items(), key=lambda pair: pair[0] or ""):
+                scope, means = self._in_group(questions, group), self._measured(measure, some)
+                number = self._share(benchmark, measure.name, cell, scope, means, of_verdicts=False)
+                if measure.summary == "mean":
+                    between = general_interval(list(means.values()), [scope[place][0] for place in means])
+                    number = replace(number, unit="score", interval=(between.low, between.high) if between else None)
+                numbers.append(replace(number, group=group))
+        return numbers
+
+    def _measured(self, measure: Measure, answers: Iterable[Header]) -> dict[Place, float]:
+        """An answer measure's value by question, repeats averaged."""
+        paths: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        for said in answers:
+            place = (said.task or "", said.query or "")
+            if place in self.questions(said.benchmark or "", measure.asks):
+                gold = self.index.task(said.benchmark or "", place[0]).gold_of(place[1])
+                value = measure.value(self.index.ledger.body(said, AnswerBody).text, gold)
+                if value is not None:
+                    paths[place].append((tuple(h.id for h in self.lineage(said)), value))
+        return {place: nested_mean(some) for place, some in paths.items()}
 
     def _of_trials(
         self, benchmark: Benchmark, cell: Cell, group: str | None, trials: list[tuple[Header, RetrievalBody]]
     ) -> list[Number]:
         numbers = []
-        questions = self.questions_of_cell(cell.benchmark)
-        for measure in benchmark.measures:
-            values: dict[tuple[str, str], list[tuple[tuple[str, ...], float]]] = defaultdict(list)
-            asked = {(t.task or "", t.query or "") for t, _ in trials if measure.query in (None, t.query)}
+        questions = self.questions(cell.benchmark)
+        for measure in (m for m in benchmark.measures if m.reads == "retrieval"):
+            about = self.questions(cell.benchmark, measure.asks)
+            values: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+            asked = {place for t, _ in trials if (place := (t.task or "", t.query or "")) in about}
             for trial, body in trials:
                 place = (trial.task or "", trial.query or "")
                 if place in asked:
@@ -357,7 +491,7 @@ class _Folding:
             numbers.append(
                 self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), ids=ids)
             )
-        tokens: dict[tuple[str, str], list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        tokens: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for trial, body in trials:
             path = tuple(h.id for h in self.lineage(trial))
             tokens[trial.task or "", trial.query or ""].append((path, float(self._context_tokens(trial, body))))
@@ -381,8 +515,8 @@ class _Folding:
         summary: str,
         cell: Cell,
         group: str | None,
-        means: Mapping[tuple[str, str], float],
-        questions: Mapping[tuple[str, str], tuple[str, str | None]],
+        means: Mapping[Place, float],
+        questions: Mapping[Place, Question],
         of: int,
         *,
         ids: bool = True,
@@ -397,8 +531,7 @@ class _Folding:
             return Number(cell, name, "rank", middle, len(values), of, group=group, subset=self.subset)
         clusters = [questions[place][0] for place in means]
         if summary == "share":
-            by_name = {f"{t}/{q}": v for (t, q), v in means.items()}
-            between = accuracy.interval(by_name, {f"{t}/{q}": questions[t, q][0] for t, q in means})
+            between = accuracy.interval(means, {place: questions[place][0] for place in means})
         else:
             between = general_interval(values, clusters)
         return Number(
@@ -448,7 +581,7 @@ class _Folding:
 
     def probe_rates(self, benchmark: Benchmark, name: str) -> list[ProbeRate]:
         """How many of the constructed answers each judge accepts, by metric and kind."""
-        scores: dict[tuple[str, str, str], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+        scores: dict[tuple[str, str, str], dict[Place, list[float]]] = defaultdict(lambda: defaultdict(list))
         for verdict in self.index.of("verdict"):
             about = probing.probed(verdict)
             if about is None or verdict.benchmark != name or not self._kept(verdict) or not self._wanted(about[0]):
@@ -459,7 +592,7 @@ class _Folding:
         if not scores:
             return []
         asked = [
-            (probe.query, probe.kind)
+            ((probe.task.task or "", probe.query), probe.kind)
             for probe in probing.constructed(self.index, benchmark, name)
             if (name, probe.task.task, probe.query) in self.chosen.queries
         ]
@@ -474,8 +607,8 @@ class _Folding:
         for judge, metric, kind in sorted(scores, key=turn):
             by_question = scores[judge, metric, kind]
             accepted = sum(sum(some) / len(some) for some in by_question.values()) / len(by_question)
-            about_query = benchmark.metric(metric).query
-            of = sum(other == kind and about_query in (None, query) for query, other in asked)
+            about_questions = self.questions(name, benchmark.metric(metric).asks)
+            of = sum(other == kind and place in about_questions for place, other in asked)
             flagged = kind == probing.SWAPPED and accepted > probing.MOST_SWAPPED
             n = len(by_question)
             rates.append(ProbeRate(name, judge, metric, kind, accepted, n, max(n, of), flagged))
@@ -520,7 +653,7 @@ class _Folding:
     ) -> Attribution:
         assert benchmark.attribute is not None
         by_rule = self._is_rule(cell)
-        tasks = {task: cluster for (task, _), (cluster, _) in self.questions_of_cell(cell.benchmark).items()}
+        tasks = {task: cluster for (task, _), (cluster, _) in self.questions(cell.benchmark).items()}
         counts = Counter(benchmark.attribute(facts.get(task, {}), by_rule=by_rule) for task in tasks)
         direct, target = ("direct-verbatim", "target-verbatim") if by_rule else ("direct-recall", "target-recall")
         both = [
