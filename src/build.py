@@ -5,6 +5,7 @@
 #   "bpe-openai==0.1.4",
 #   "click==8.5.1",
 #   "filelock==4.3.1",
+#   "httpx2==2.16.2",
 #   "msgspec==0.23.0",
 #   "numpy==2.4.6",
 #   "openai==3.57.0",

@@ -804,6 +804,8 @@ def get_data(names: tuple[str, ...], to: Path | None, quiet: bool, as_json: bool
 
     settings = _settings()
     places = [datasets.place(name, settings, to) for name in dict.fromkeys(names)]
+    for place in places:
+        datasets.check_by_hand(place)
     results, failed = [], False
     for place in places:
         result = datasets.as_json(place)

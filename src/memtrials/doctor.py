@@ -10,7 +10,16 @@ from memtrials import __version__
 from memtrials.errors import UserError
 from memtrials.llm import local
 from memtrials.llm.roles import LOCAL, OFFLINE, chosen_model
-from memtrials.settings import EndpointRole, ModelRole, Settings, cache_folder, checkout, evaluation, masked
+from memtrials.settings import (
+    EndpointRole,
+    ModelRole,
+    Settings,
+    cache_folder,
+    checkout,
+    data_folder,
+    evaluation,
+    masked,
+)
 
 Line = tuple[str, str, str]
 """What, its value, where it came from."""
@@ -22,12 +31,13 @@ def examine(settings: Settings, ledger: Path, named: bool) -> tuple[list[Line], 
     root = checkout()
     trials = settings.find("TRIALS_FILE")
     source = "--trials" if named else trials.source if trials else "default"
-    cache = settings.find("MEMTRIALS_CACHE")
+    cache, data = settings.find("MEMTRIALS_CACHE"), settings.find("MEMTRIALS_DATA")
     lines: list[Line] = [
         ("memtrials", __version__, str(root) if root else "installed"),
         ("python", sys.version.split()[0], sys.executable),
         ("ledger", f"{ledger} ({'exists' if ledger.exists() else 'not made yet'})", source),
         ("cache", str(cache_folder(settings)), cache.source if cache else "default"),
+        ("data", str(data_folder(settings)), data.source if data else "default"),
         ("evaluation", str(evaluation()), "checkout" if root else "package"),
         ("token vocabulary", _vocabulary(), "o200k_base"),
     ]

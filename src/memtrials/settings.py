@@ -122,6 +122,15 @@ def cache_folder(settings: Settings) -> Path:
     return Path(platformdirs.user_cache_dir("memtrials"))
 
 
+def data_folder(settings: Settings) -> Path:
+    """Where public data is kept: MEMTRIALS_DATA, else the platform's folder for user data."""
+    if named := settings.text("MEMTRIALS_DATA"):
+        return Path(named)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("memtrials"))
+
+
 def ledger_path(named: Path | None, settings: Settings, own: str | None = None) -> Path:
     """The ledger a command works on: `--trials`, else TRIALS_FILE, else `results/trials.json` of the checkout or of
     the working directory. own: the name of a command's own ledger there, which TRIALS_FILE doesn't replace. The

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memtrials import benchmarks, locks
+from memtrials import benchmarks, datasets, locks
 from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions
 from memtrials.errors import UserError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
 from memtrials.records import Header, Record, TaskBody, clean_text, new_id, now, sha256, work_key
+from memtrials.settings import Settings
 from memtrials.stages.common import Options
 
 BATCH = 200
@@ -22,10 +23,10 @@ BATCH = 200
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Which benchmark to build from which folder."""
+    """Which benchmark to build from which folder. data None: where `memtrials data get` put it."""
 
     benchmark: str
-    data: Path
+    data: Path | None = None
     variant: str | None = None
     allow_modified: bool = False
     export_timelines: Path | None = None
@@ -33,7 +34,7 @@ class BuildRequest:
 
 def run(request: BuildRequest, options: Options) -> Outcome:
     """Record the tasks of a release. Raises UserError for bad data or other bytes under a name the ledger holds."""
-    benchmark, loaded = load(request)
+    benchmark, loaded = load(request, options.settings)
     ledger = Ledger.open(options.trials, create=True)
     try:
         return _build(benchmark, loaded, request, options, ledger)
@@ -41,7 +42,7 @@ def run(request: BuildRequest, options: Options) -> Outcome:
         ledger.close()
 
 
-def load(request: BuildRequest) -> tuple[Benchmark, Loaded]:
+def load(request: BuildRequest, settings: Settings) -> tuple[Benchmark, Loaded]:
     """The benchmark and its validated release. Raises UserError."""
     benchmark = benchmarks.find(request.benchmark)
     _, _, named = request.benchmark.partition("@")
@@ -50,7 +51,8 @@ def load(request: BuildRequest) -> tuple[Benchmark, Loaded]:
     variant = request.variant or named or None
     if variant is not None and variant not in benchmark.variants:
         raise unknown(f"variant of {benchmark.name}", variant, benchmark.variants)
-    return benchmark, benchmark.load(request.data, LoadOptions(variant, request.allow_modified))
+    data = request.data or datasets.folder_for_build(benchmark.name, variant, settings)
+    return benchmark, benchmark.load(data, LoadOptions(variant, request.allow_modified))
 
 
 def pending(index: LedgerIndex, loaded: Loaded) -> list[tuple[str, str | None, TaskBody]]:
@@ -112,7 +114,7 @@ def _build(benchmark: Benchmark, loaded: Loaded, request: BuildRequest, options:
             _append(ledger, loaded.name, owed)
         outcome.done = outcome.appended = len(owed)
     if request.export_timelines is not None:
-        _export(benchmark, loaded, request.data, request.export_timelines)
+        _export(benchmark, loaded, request.export_timelines)
         outcome.notes.append(f"{len(loaded.tasks)} timelines written to {request.export_timelines}")
     return outcome
 
@@ -133,11 +135,11 @@ def _append(ledger: Ledger, name: str, owed: Sequence[tuple[str, str | None, Tas
         ledger.append(*(task_record(name, *task) for task in owed[first : first + BATCH]))
 
 
-def _export(benchmark: Benchmark, loaded: Loaded, data: Path, folder: Path) -> None:
+def _export(benchmark: Benchmark, loaded: Loaded, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for task, _, body in loaded.tasks:
-            timeline = benchmark.export_timeline(data, loaded.name, task, body)
+            timeline = benchmark.export_timeline(Path(body.data), loaded.name, task, body)
             path = folder / f"{benchmark.name}-task-{task}.json"
             text = json.dumps(timeline, ensure_ascii=False, indent=2)
             path.write_text(clean_text(text) + "\n", "utf-8")
