@@ -137,6 +137,12 @@ data_option = click.option("--data", type=FILE, help="Where the release is, if i
 release_option = click.option(
     "--data", type=FILE, help="The folder of the release [default: where `memtrials data get` put it]."
 )
+connecting = _with(
+    [
+        click.option("--timeout", type=click.FloatRange(min=1), help="Seconds for one request to a memory service."),
+        click.option("--max-retries", type=COUNT, help="Attempts of one request to a memory service."),
+    ]
+)
 model_path_option = click.option(
     "--model-path", type=FILE, help="The GGUF file of the model local [default: the bundled one]."
 )
@@ -165,6 +171,7 @@ profiling = click.option(
     "--profile", default="plain", show_default=True, help="How the reader is asked; plain is blind to types."
 )
 
+CONNECTING = {"SERVICE_TIMEOUT": "timeout", "SERVICE_MAX_RETRIES": "max_retries"}
 SELECTION = ("benchmark", "system", "config", "task", "types", "split", "sample", "seed", "limit", "shard")
 
 
@@ -185,10 +192,13 @@ def _settings() -> Settings:
 def _options(given: dict[str, Any], own_ledger: str | None = None) -> Options:
     """The stage options in a command's parameters, which are taken out of them."""
     from memtrials.selection import Selection, parse_shard
-    from memtrials.settings import ledger_path
+    from memtrials.settings import Settings, ledger_path
     from memtrials.stages.common import Options
 
     settings = _settings()
+    told = {name: given.pop(flag, None) for name, flag in CONNECTING.items()}
+    if said := {name: str(value) for name, value in told.items() if value is not None}:
+        settings = Settings((("command line", said), *settings.layers))
     chosen = {name: given.pop(name, None) for name in SELECTION}
     selection = Selection(
         benchmark=chosen["benchmark"],
@@ -251,31 +261,46 @@ def build(benchmark: str, as_json: bool, **given: Any) -> int:
 @cli.command()
 @click.argument("systems", nargs=-1, required=True)
 @data_option
+@click.option("--manifest", type=FILE, help="Take in the states that this file or folder names instead of feeding.")
+@click.option("--state-per-query", is_flag=True, help="One state for each query, for systems that learn when asked.")
+@connecting
 @repeating
 @selecting
 @working
-def replay(systems: tuple[str, ...], data: Path | None, as_json: bool, **given: Any) -> int:
+def replay(
+    systems: tuple[str, ...],
+    data: Path | None,
+    manifest: Path | None,
+    state_per_query: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
     """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states."""
     from memtrials.stages import replay as stage
 
     options = _options(given)
-    return _finish(stage.run(stage.ReplayRequest(systems, data), options), options.quiet, as_json)
+    request = stage.ReplayRequest(systems, data, manifest, state_per_query)
+    return _finish(stage.run(request, options), options.quiet, as_json)
 
 
 @cli.command()
 @click.argument("systems", nargs=-1)
 @click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10].")
 @click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank].")
+@click.option("--date-in-query", is_flag=True, help="Tell the system the question's date in the query's text, too.")
+@connecting
 @repeating
 @forcing
 @selecting
 @working
-def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: bool, **given: Any) -> int:
+def fetch(
+    systems: tuple[str, ...], k: int | None, order: str | None, date_in_query: bool, as_json: bool, **given: Any
+) -> int:
     """Ask each query of each frozen state, and record the contexts."""
     from memtrials.stages import fetch as stage
 
     options = _options(given)
-    return _finish(stage.run(stage.FetchRequest(systems, k, order), options), options.quiet, as_json)
+    return _finish(stage.run(stage.FetchRequest(systems, k, order, date_in_query), options), options.quiet, as_json)
 
 
 @cli.command()
@@ -843,14 +868,22 @@ def verify_data(names: tuple[str, ...], as_json: bool) -> int:
 
 
 @cli.command()
+@click.argument("system", required=False)
 @trials_option
-def doctor(trials: Path | None) -> int:
-    """What is configured, where each value came from, and what is missing."""
-    from memtrials.doctor import examine
+def doctor(system: str | None, trials: Path | None) -> int:
+    """What is configured, where each value came from, and what is missing.
+
+    With a SYSTEM whose states are in a service: one question end to end there, and everything that came of it.
+    """
+    from memtrials.doctor import examine, preflight
     from memtrials.report.terminal import print_doctor
     from memtrials.settings import ledger_path
 
     settings = _settings()
+    if system is not None:
+        lines, missing = preflight(system, settings)
+        print_doctor(lines, missing)
+        return 2 if missing else 0
     lines, missing = examine(settings, ledger_path(trials, settings), trials is not None)
     print_doctor(lines, missing)
     return 2 if missing else 0

@@ -6,9 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from memtrials import __version__
-from memtrials.errors import UserError
+from memtrials import __version__, systems
+from memtrials.errors import UserError, WorkFailedError
 from memtrials.llm import local
+from memtrials.llm.money import BudgetError
 from memtrials.llm.roles import LOCAL, OFFLINE, chosen_model
 from memtrials.settings import (
     EndpointRole,
@@ -20,6 +21,7 @@ from memtrials.settings import (
     evaluation,
     masked,
 )
+from memtrials.systems.base import Surroundings
 
 Line = tuple[str, str, str]
 """What, its value, where it came from."""
@@ -50,6 +52,23 @@ def examine(settings: Settings, ledger: Path, named: bool) -> tuple[list[Line], 
         if not os.access(existing, os.W_OK):
             missing.append(f"{folder} can't be written")
     return lines, missing
+
+
+def preflight(name: str, settings: Settings) -> tuple[list[Line], list[str]]:
+    """One question end to end at a system's service: what came of it, and what ended it. Raises UserError for a system
+    that has no service."""
+    spec = systems.load(name, settings)
+    ask = spec.plugin.preflight
+    if ask is None:
+        raise UserError(f"{name} needs no service; `memtrials doctor` says what is configured")
+    lines: list[Line] = []
+    try:
+        fetch = systems.fetch_settings(spec.plugin, spec.fetch, settings)
+        cache = cache_folder(settings)
+        lines.extend(ask(spec.state, fetch, Surroundings(cache, cache, settings)))
+    except (UserError, WorkFailedError, BudgetError) as error:
+        return lines, [str(error)]
+    return lines, []
 
 
 def _role(role: ModelRole, settings: Settings, missing: list[str]) -> list[Line]:

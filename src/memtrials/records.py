@@ -148,19 +148,38 @@ class TaskBody(Body, frozen=True, kw_only=True):
         return next((gold for gold in self.gold if gold.query == query_id), Gold(query=query_id))
 
 
+class Store(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a service keeps a state in, by its own id. label: whose memories these are, where a state has several."""
+
+    id: str
+    label: str | None = None
+
+
 class StepBody(Body, frozen=True, kw_only=True):
-    """A session on its way to a system that isn't embedded."""
+    """A session on its way to a system that isn't embedded: written before it goes out and when it has arrived.
+
+    store: where it goes, by the service's id (None: the service has no ids of its own). refused: the service surely has
+    nothing of it. ticket: the service's word for what it has taken but not finished; it can be asked with it. stores:
+    all that the state is kept in, so that the next run can go on. seconds: from sent to acknowledged, in one run.
+    """
 
     namespace: str
     session: int
-    state: Literal["sent", "acknowledged"]
+    state: Literal["sent", "acknowledged", "refused"]
+    user: str | None = None
+    store: str | None = None
+    stores: tuple[Store, ...] = ()
+    ticket: str | None = None
+    seconds: float | None = None
 
 
 class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
     """Time and calls of one piece of work (MEASURING §9).
 
-    seconds: measured wall time. charged_seconds: what it would have taken alone, with the first cost of every cached
-    embedding and its own copy of a shared prefix. prefix_seconds: the shared prefix's part of charged_seconds.
+    seconds: measured wall time; where a service was asked, of the attempt that succeeded. charged_seconds: what it
+    would have taken alone, with the first cost of every cached embedding and its own copy of a shared prefix.
+    prefix_seconds: the shared prefix's part of charged_seconds. attempts and waited_seconds: tries of a service, and
+    what failed ones and pauses took beside `seconds`. workers: pieces of work in flight at once.
     """
 
     seconds: float
@@ -169,11 +188,15 @@ class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_hits: int = 0
     cache_misses: int = 0
     workers: int = 1
+    attempts: int = 1
+    waited_seconds: float = 0.0
 
 
 class IngestBody(Body, frozen=True, kw_only=True):
     """A state. namespace and user are random and opaque; an imported result has no state (namespace null). usage: what
-    the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from."""
+    the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from. stores:
+    what a service keeps it in. skipped_turns: turns that the system doesn't take. imported_from: the manifest of a
+    state that others made; ids_leaked: it goes by names that tell which task it is."""
 
     namespace: str | None
     user: str | None = None
@@ -186,6 +209,9 @@ class IngestBody(Body, frozen=True, kw_only=True):
     effort: Effort | None = None
     usage: dict[str, int] | None = None
     embedded_at: str | None = None
+    stores: tuple[Store, ...] = ()
+    skipped_turns: int = 0
+    imported_from: str | None = None
     ids_leaked: bool = False
 
 
@@ -201,7 +227,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetrievalBody(Body, frozen=True, kw_only=True):
-    """One trial's retrieval. context is the exact text a reader sees; date is the question's own."""
+    """One trial's retrieval. context is the exact text a reader sees; date is the question's own. answer: what a system
+    that answers by itself said. protocol: `state shared` where earlier queries may have changed the state."""
 
     question: str
     context: str
@@ -209,6 +236,7 @@ class RetrievalBody(Body, frozen=True, kw_only=True):
     items: tuple[Item, ...] | None = None
     effort: Effort | None = None
     usage: dict[str, int] | None = None
+    answer: str | None = None
     protocol: str | None = None
     raw: str | None = None
 

@@ -28,6 +28,9 @@ from support.canary import CanaryCopy, canary_copy
 from support.model_server import ModelServer, always, ok
 from support.trials import files, records, stage
 
+SYSTEMS = [name for name in all_systems.names() if not all_systems.load(name).plugin.at_once]
+"""Systems on this machine; what a service is told stands in its requests, and its own tests look at those."""
+
 GOLD_DOOR = ("in-context", "naive-rag")
 INTERFACE = ("create", "add", "fork", "freeze", "discard", "exists", "query", "query_with_gold", "close")
 TELLING = (b"inmind", b"naive_query", b"lme_s_background", b"target", b"evidence", b"gold")
@@ -63,6 +66,7 @@ class Crossed:
     asked: list[Asked] = dataclasses.field(default_factory=list)
     requests: list[Any] = dataclasses.field(default_factory=list)
     to_judge: list[Any] = dataclasses.field(default_factory=list)
+    guided: list[Any] = dataclasses.field(default_factory=list)
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         """The ledger's records of a kind."""
@@ -125,7 +129,7 @@ def run_all(copy: CanaryCopy, folder: Path) -> Crossed:
         spy_on(crossed, patch)
         env |= server.environment()
         stage(crossed.trials, "build", "inmind", "--data", str(copy.folder), "--allow-modified")
-        stage(crossed.trials, "replay", *all_systems.names(), env=env)
+        stage(crossed.trials, "replay", *SYSTEMS, env=env)
         stage(crossed.trials, "fetch", env=env)
         stage(crossed.trials, "answer", env=env)
         stage(crossed.trials, "answer", "--reader", "model-a", "--force", "--workers", "1", env=env)
@@ -155,7 +159,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
 
 
 def test_the_run_met_every_system_and_reader(here: Crossed) -> None:
-    systems = set(all_systems.names())
+    systems = set(SYSTEMS)
     assert {c.system for c in here.calls} == systems
     assert systems >= {"bm25", "vector", "hybrid", "none", "full-context", "always-visible", *GOLD_DOOR}
     trials = len(systems) * 8 * 2
@@ -170,7 +174,7 @@ def test_the_run_met_every_system_and_reader(here: Crossed) -> None:
 def test_the_canaries_would_be_seen(here: Crossed) -> None:
     """The judge may see explanations, and of every task sees exactly its own."""
     seen = Counter(place for request in here.to_judge for place in here.copy.leaks(request.raw))
-    assert seen == {f"explanation of task {n}": len(all_systems.names()) for n in (2, 5, 9, 14, 21, 22, 30, 41)}
+    assert seen == {f"explanation of task {n}": len(SYSTEMS) for n in (2, 5, 9, 14, 21, 22, 30, 41)}
     ledger = here.trials.read_bytes()
     assert len(here.copy.leaks(ledger)) > 8 * 3
     assert here.copy.queries_in(ledger) == set(here.copy.queries.values())
@@ -215,7 +219,7 @@ def test_a_query_is_told_in_its_own_call_and_in_no_other(here: Crossed) -> None:
             asked[call.system, call.args[1]] += 1
         else:
             assert not queries, call
-    assert set(asked) == {(s, q) for s in all_systems.names() for q in here.copy.queries.values()}
+    assert set(asked) == {(s, q) for s in SYSTEMS for q in here.copy.queries.values()}
     assert set(asked.values()) == {1}
 
 
@@ -244,7 +248,7 @@ def test_file_names_hold_nothing_private(here: Crossed) -> None:
 def test_namespaces_and_users_are_opaque_and_new_for_every_state(here: Crossed) -> None:
     bodies = [ingest["body"] for ingest in here.records("ingest")]
     names = [name for body in bodies for name in (body["namespace"], body["user"])]
-    assert len(set(names)) == len(names) == 2 * 8 * len(all_systems.names())
+    assert len(set(names)) == len(names) == 2 * 8 * len(SYSTEMS)
     assert all(re.fullmatch("[0-9a-f]{16}", name) for name in names)
     stems = {path.stem for path in here.trials.with_suffix(".stores").glob("*/*")}
     assert stems <= {body["namespace"] for body in bodies}

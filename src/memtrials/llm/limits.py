@@ -104,11 +104,15 @@ class Gate:
         """
         self._proved = True
         if wait is not None and wait <= LONGEST_HOLD:
-            self._held_until = max(self._held_until, time.monotonic() + wait)
+            self.hold(wait)
         if self.adaptive and sent_at > self._cut_at:
             self.limit = self._threshold = max(1.0, self.limit / 2)
             self._cut_at = time.monotonic()
         self._wake()
+
+    def hold(self, seconds: float) -> None:
+        """Let no call through for so long."""
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
 
     def close(self) -> None:
         """Send nothing more: whoever waits gets a ClosedError, what is in flight goes on."""

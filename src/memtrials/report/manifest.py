@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.records import FailureBody, IngestBody
@@ -43,6 +45,7 @@ def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) ->
                     "turns": body.turns,
                     "seconds": body.effort.seconds if body.effort else None,
                     "at": header.at,
+                    **({"stores": msgspec.to_builtins(body.stores)} if body.stores else {}),
                 }
             )
     for failures in index.failures.values():
@@ -69,6 +72,8 @@ def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) ->
             "failed": sum(row["status"] == "failed" for row in some),
             "states": some,
         }
+        if cases := _cases([task for name, task in index.tasks if name == benchmark], some):
+            manifest |= {"timestamp": max(row["at"] for row in some), "cases": cases}
         text = json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
         if path.is_file() and path.read_text("utf-8") == text:
             continue
@@ -81,3 +86,17 @@ def write_manifests(index: LedgerIndex, ledger: Path, systems: Sequence[str]) ->
             raise UserError(f"{path}: the manifest can't be written ({error.strerror})") from None
         written.append(path)
     return written
+
+
+def _cases(tasks: Sequence[str], states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first state of each task in the form that pipelines of memory services exchange: a case for each store, named
+    by its task or, where a task has labelled stores, `conv_<place of the task>_user_<label>`. Empty without stores."""
+    cases = []
+    for state in states:
+        for store in state.get("stores", ()) if state["repeat"] == 1 else ():
+            label = store.get("label")
+            name = f"conv_{tasks.index(state['task']) + 1}_user_{label.lower()}" if label else state["task"]
+            other = state["user"]
+            named = {"other_id": other} if other else {}
+            cases.append({"case_id": name, "end_user_id": store["id"], "status": "ok", **named})
+    return cases

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from memtrials import systems
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
 from memtrials.records import (
+    Effort,
     Header,
     IngestBody,
     Record,
@@ -37,19 +40,24 @@ from memtrials.stages.common import (
     run_plan,
 )
 from memtrials.stages.turns import Turns
-from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
+from memtrials.systems.base import GoldDoor, Plugin, Retrieved, Service, Surroundings, System
 from memtrials.systems.store import stores_folder
 
 IMPORTED = "imported"
+STATE_SHARED = "state shared"
 
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults."""
+    """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults.
+
+    date_in_query: the question's date stands in the text that a system ranks for, too.
+    """
 
     systems: Sequence[str] = ()
     k: int | None = None
     order: str | None = None
+    date_in_query: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             workers=options.workers or PIPELINED,
             check=fetch.check,
             finish=fetch.finish,
-            halt=fetch.turns.close,
+            halt=fetch.halt,
         )
     finally:
         ledger.close()
@@ -87,7 +95,8 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
     left alone unless forced: another k means another full set of answers and verdicts."""
     plan = Plan()
     wanted = _wanted(index, request, options)
-    configs: dict[str, FetchConfig | None] = {}
+    configs: dict[tuple[str, str | None], FetchConfig | None] = {}
+    left: dict[Pair, FetchConfig] = {}
     begun = index.begun("retrieval", "fetch")
     alone: Counter[Pair] = Counter()
     bare: Counter[Pair] = Counter()
@@ -95,9 +104,10 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         system = ingest.system or ""
         if system not in wanted or not chosen.holds(ingest):
             continue
-        if system not in configs:
-            configs[system] = _config(index, plan, system, request, wanted[system])
-        config = configs[system]
+        protocol = _protocol(index, ingest)
+        if (system, protocol) not in configs:
+            configs[system, protocol] = _config(index, plan, system, request, wanted[system], options, protocol)
+        config = configs[system, protocol]
         if config is None:
             continue
         pair = Pair(ingest.benchmark or "", system)
@@ -105,7 +115,10 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
             if (ingest.benchmark, ingest.task, query.id) not in chosen.queries:
                 continue
+            if ingest.query not in (None, query.id):
+                continue
             if kept_out:
+                left[pair] = config
                 alone[pair] += 1
                 bare[pair] += not any(c.query == query.id for c in index.children.get(ingest.id, ()))
                 continue
@@ -113,8 +126,7 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
             for ordinal in range(1, options.repeat + 1):
                 plan.owe(index, Work(key, ordinal, ingest, query.id, config.id, config))
     for pair, count in alone.items():
-        config = configs[pair.system]
-        assert config is not None
+        config = left[pair]
         others = begun[pair]
         plan.notes.append(
             explain_guard(index, "fetch configuration", config.id, config.settings, others, pair, count, bare[pair])
@@ -136,6 +148,12 @@ def retrieval_key(ingest: Header, query: str, fetch: str) -> str:
     )
 
 
+def _protocol(index: LedgerIndex, ingest: Header) -> str | None:
+    """`state shared` where a system learns when it is asked and all queries of a task ask one state."""
+    capabilities = index.config(ingest.system or "").provenance.get("capabilities", ())
+    return STATE_SHARED if "learns_on_read" in capabilities and ingest.query is None else None
+
+
 def _wanted(index: LedgerIndex, request: FetchRequest, options: Options) -> dict[str, dict[str, Any] | None]:
     """System ids to ask, each with the `[fetch]` table of a TOML file where one was named."""
     if not request.systems:
@@ -155,7 +173,13 @@ def _wanted(index: LedgerIndex, request: FetchRequest, options: Options) -> dict
 
 
 def _config(
-    index: LedgerIndex, plan: Plan, system: str, request: FetchRequest, table: dict[str, Any] | None
+    index: LedgerIndex,
+    plan: Plan,
+    system: str,
+    request: FetchRequest,
+    table: dict[str, Any] | None,
+    options: Options,
+    protocol: str | None,
 ) -> FetchConfig | None:
     body = index.config(system)
     kind = body.settings.get("system")
@@ -165,22 +189,32 @@ def _config(
         return None
     plugin = systems.plugin(str(kind))
     defaults = table if table is not None else body.provenance.get("fetch", {})
-    settings = systems.fetch_settings(plugin, defaults, k=request.k, order=request.order)
+    settings = systems.fetch_settings(plugin, defaults, options.settings, k=request.k, order=request.order)
+    if request.date_in_query and "k" in plugin.fetch:  # what knows no k doesn't read the query
+        settings["date_in_query"] = True
+    if protocol is not None:
+        settings["protocol"] = protocol  # another cell: its numbers never stand among the others
     record = config_record("fetch", systems.fetch_name(settings), settings, {})
     assert record.header.key is not None
     plan.configs[record.header.key] = record
     return FetchConfig(record.header.key, settings)
 
 
+def _plugin(index: LedgerIndex, ingest: Header) -> Plugin:
+    return systems.plugin(index.config(ingest.system or "").settings["system"])
+
+
 class _Fetch:
-    """One run of the stage: the system that is open."""
+    """One run of the stage: the one embedded system that is open, and services."""
 
     def __init__(self, options: Options, ledger: Ledger) -> None:
         self.options = options
         self.ledger = ledger
         self.turns = Turns()
+        self.at_once = Turns(options.workers or 1)
         self._system: tuple[str, System] | None = None
-        self._namespaces: dict[str, str] = {}
+        self._services: dict[str, System] = {}
+        self._states: dict[str, IngestBody] = {}
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Every state that will be asked must be on this machine, and every system have what it needs from outside
@@ -192,12 +226,13 @@ class _Fetch:
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
-            if ingest.id in self._namespaces:
+            if ingest.id in self._states:
                 continue
-            namespace = self.ledger.body(ingest, IngestBody).namespace
-            assert namespace is not None
-            self._namespaces[ingest.id] = namespace
-            if not self._open(index, ingest.system or "").exists(namespace):
+            frozen = self._states[ingest.id] = self.ledger.body(ingest, IngestBody)
+            assert frozen.namespace is not None
+            if _plugin(index, ingest).at_once:
+                continue  # a service is asked once, by the query; what it doesn't know ends the stage
+            if not self._open(index, ingest.system or "").exists(frozen.namespace):
                 missing[ingest.system or ""] += 1
         for system, count in missing.items():
             raise UserError(
@@ -209,7 +244,8 @@ class _Fetch:
         """Ask one query of one state."""
 
         async def ask(work: Work) -> Sequence[Record]:
-            return [await self.turns.take(self._ask, index, work)]
+            turns = self.at_once if _plugin(index, work.parent).at_once else self.turns
+            return [await turns.take(self._ask, index, work)]
 
         return ask
 
@@ -220,14 +256,20 @@ class _Fetch:
         query = task.query(work.query)
         system = self._open(index, ingest.system or "")
         before = replace(system.meter)
-        namespace = self._namespaces[ingest.id]
+        state = self._states[ingest.id]
+        namespace = state.namespace
+        assert namespace is not None
         config: FetchConfig = work.spec
+        if state.stores and isinstance(system, Service):
+            system.attach(namespace, state.stores)
+        dated = query.date is not None and config.settings.get("date_in_query", False)
+        text = f"(Asked on {query.date}.) {query.text}" if dated else query.text
         began = time.perf_counter()
         found: Retrieved
         if isinstance(system, GoldDoor):
-            found = system.query_with_gold(namespace, query.text, query.date, config.settings, task.gold_of(query.id))
+            found = system.query_with_gold(namespace, text, query.date, config.settings, task.gold_of(query.id))
         else:
-            found = system.query(namespace, query.text, query.date, config.settings)
+            found = system.query(namespace, text, query.date, config.settings)
         context = clean_text(found.context)
         body = RetrievalBody(
             question=query.text,
@@ -235,21 +277,45 @@ class _Fetch:
             context=context,
             items=found.items,
             raw=found.raw,
-            effort=system.meter.effort_since(before, time.perf_counter() - began),
+            effort=self._effort(found, system.meter.effort_since(before, time.perf_counter() - began)),
             usage=system.meter.usage(before, before),
+            answer=found.answer,
+            protocol=config.settings.get("protocol"),
         )
         header = derived(
             work, "retrieval", index, fetch=config.id, query=query.id, type=query.type, content=text_sha256(context)
         )
         return Record(header, body)
 
+    def _effort(self, found: Retrieved, measured: Effort) -> Effort:
+        """What the system says a query took, else what was measured here."""
+        if found.effort is None:
+            return measured
+        return msgspec.structs.replace(found.effort, workers=self.options.workers or 1)
+
     def _open(self, index: LedgerIndex, system: str) -> System:
+        if system in self._services:
+            return self._services[system]
+        state = index.config(system).settings
+        if systems.plugin(state["system"]).at_once:
+            self._services[system] = systems.reopen(state, self._surroundings(system))
+            return self._services[system]
         if self._system is None or self._system[0] != system:
             self._close()
-            folder = stores_folder(self.options.trials) / system
-            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
-            self._system = (system, systems.reopen(index.config(system).settings, surroundings))
+            self._system = (system, systems.reopen(state, self._surroundings(system)))
         return self._system[1]
+
+    def _surroundings(self, system: str) -> Surroundings:
+        settings = self.options.settings
+        return Surroundings(stores_folder(self.options.trials) / system, cache_folder(settings), settings)
+
+    def halt(self) -> None:
+        """Begin nothing more."""
+        self.turns.close()
+        self.at_once.close()
+        for service in self._services.values():
+            if isinstance(service, Service):
+                service.stop()
 
     def _close(self) -> None:
         if self._system is not None:
@@ -257,5 +323,8 @@ class _Fetch:
             self._system = None
 
     async def finish(self) -> None:
-        """Close the open system."""
+        """Close what is open."""
         self._close()
+        for service in self._services.values():
+            service.close()
+        self._services.clear()

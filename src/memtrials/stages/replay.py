@@ -16,44 +16,57 @@ from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.outcome import Outcome
-from memtrials.records import Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
+from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
-from memtrials.systems.base import Surroundings, System, Usage
+from memtrials.systems.base import ForeignState, Plugin, Service, Surroundings, System, Usage
 from memtrials.systems.store import remove_parts, stores_folder
 
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Which systems to feed; data: where the release is, if it moved since build."""
+    """Which systems to feed; data: where the release is, if it moved since build.
+
+    manifest: a file or folder that names states made elsewhere, taken in instead of feeding. state_per_query: one state
+    for each query, for systems that learn when they are asked.
+    """
 
     systems: Sequence[str]
     data: Path | None = None
+    manifest: Path | None = None
+    state_per_query: bool = False
 
 
 def run(request: ReplayRequest, options: Options) -> Outcome:
     """Make the states that are missing. Raises UserError for unknown systems or data that isn't what was built."""
     specs = [systems.load(name, options.settings) for name in dict.fromkeys(request.systems)]
+    if request.manifest is not None:
+        for spec in specs:
+            if spec.plugin.manifest is None:
+                raise UserError(f"{spec.name} is fed here and takes no --manifest; leave it out")
+        if options.repeat > 1 or request.state_per_query:
+            raise UserError("a manifest names one state for each task; leave --repeat and --state-per-query out")
     ledger = Ledger.open(options.trials)
     try:
-        replay = _Replay(specs, request, options)
+        replay = _Replay(specs, request, options, ledger)
         if not options.dry_run:
             replay.sweep()
         outcome = run_plan(
             "replay",
             options,
             ledger,
-            lambda index: pending(index, specs, options.repeat, choose(index, options.selection, "task")),
+            replay.plan,
             replay.perform,
             role="system",
             workers=options.workers or PIPELINED,
             check=replay.check,
             finish=replay.close,
-            halt=replay.turns.close,
+            halt=replay.halt,
             forecast=replay.forecast,
         )
         if not options.dry_run:
@@ -64,23 +77,31 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
         ledger.close()
 
 
-def pending(index: LedgerIndex, specs: Sequence[SystemSpec], repeat: int, chosen: Chosen) -> Plan:
-    """States still owed, system by system, one for each missing ordinal of each selected task."""
+def pending(
+    index: LedgerIndex, specs: Sequence[SystemSpec], repeat: int, chosen: Chosen, *, by_query: bool = False
+) -> Plan:
+    """States still owed, system by system, one for each missing ordinal of each selected task, or of each of its
+    selected queries."""
     plan = Plan()
     for spec in specs:
         plan.configs[spec.id] = config_record("system", spec.name, spec.state, provenance(spec))
         for task in index.of("task"):
             if (task.benchmark, task.task) not in chosen.tasks:
                 continue
-            key = ingest_key(task, spec.id)
-            for ordinal in range(1, repeat + 1):
-                plan.owe(index, Work(key, ordinal, task, None, spec.id, spec))
+            name, queries = task.benchmark or "", index.task(task.benchmark or "", task.task or "").queries
+            wanted = [q.id for q in queries if (name, task.task, q.id) in chosen.queries] if by_query else [None]
+            for query in wanted:
+                key = ingest_key(task, spec.id, query)
+                for ordinal in range(1, repeat + 1):
+                    plan.owe(index, Work(key, ordinal, task, query, spec.id, spec))
     return plan
 
 
-def ingest_key(task: Header, system: str) -> str:
-    """The name of the work of feeding a task to a system."""
-    return work_key("ingest", benchmark=task.benchmark or "", task=task.task or "", parent=task, config=system)
+def ingest_key(task: Header, system: str, query: str | None = None) -> str:
+    """The name of the work of feeding a task to a system, for all of its queries or for one alone."""
+    return work_key(
+        "ingest", benchmark=task.benchmark or "", task=task.task or "", query=query, parent=task, config=system
+    )
 
 
 def provenance(spec: SystemSpec) -> dict[str, Any]:
@@ -117,18 +138,54 @@ class _Prefix:
 
 
 class _Replay:
-    """One run of the stage: the timelines of its tasks and the one system that is open."""
+    """One run of the stage: the timelines of its tasks, the one embedded system that is open, and services."""
 
-    def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options) -> None:
+    def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options, ledger: Ledger) -> None:
         self.specs = {spec.id: spec for spec in specs}
         self.request = request
         self.options = options
+        self.ledger = ledger
         self.turns = Turns()
+        self.at_once = Turns(options.workers or 1)
         self._system: tuple[str, System] | None = None
+        self._services: dict[str, System] = {}
+        self._journeys: dict[tuple[str, int], Journey] = {}
+        self._foreign: dict[tuple[str, str, str], ForeignState] = {}
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
 
     # --- before anything is written ---
+
+    def plan(self, index: LedgerIndex) -> Plan:
+        """What is owed; with a manifest only what it names."""
+        chosen = choose(index, self.options.selection, "task")
+        specs = list(self.specs.values())
+        plan = pending(index, specs, self.options.repeat, chosen, by_query=self.request.state_per_query)
+        if self.request.manifest is not None:
+            plan.notes += self._read_manifest(index, specs, chosen)
+            places = [(w.config, w.parent.benchmark or "", w.parent.task or "") for w in plan.work]
+            unnamed = [place for place in places if place not in self._foreign]
+            plan.work = [work for work, place in zip(plan.work, places, strict=True) if place in self._foreign]
+            if unnamed:
+                if self.options.selection.tasks:
+                    raise UserError(f"{self.request.manifest} doesn't name task {unnamed[0][2]}")
+                tasks = ", ".join(task for _, _, task in unnamed[:5]) + (", …" if len(unnamed) > 5 else "")
+                plan.notes.append(f"{len(unnamed)} states aren't in {self.request.manifest}: {tasks}")
+        else:
+            self._journeys = journeys(index, {(work.key, work.repeat) for work in plan.work})
+        return plan
+
+    def _read_manifest(self, index: LedgerIndex, specs: Sequence[SystemSpec], chosen: Chosen) -> list[str]:
+        assert self.request.manifest is not None
+        notes: dict[str, None] = {}
+        for spec in specs:
+            assert spec.plugin.manifest is not None
+            for name in chosen.benchmarks:
+                tasks = [task for benchmark, task in index.tasks if benchmark == name]
+                manifest = spec.plugin.manifest(self.request.manifest, tasks)
+                notes.update(dict.fromkeys(manifest.notes))
+                self._foreign.update({(spec.id, name, task): state for task, state in manifest.states.items()})
+        return list(notes)
 
     def sweep(self) -> None:
         """Delete what killed runs left half-built, unless somebody is building there."""
@@ -142,9 +199,12 @@ class _Replay:
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Read every timeline and compare it with what build recorded; see that every system has what it needs from
         outside (a dry run calls nothing, so it needs no key). Raises UserError."""
+        if self.request.manifest is not None:
+            return
         if not self.options.dry_run:
             for spec in {work.config: work.spec for work in plan.work}.values():
                 spec.plugin.ready(spec.state, self.options.settings)
+        takers = list({work.config: work.spec.plugin for work in plan.work}.values())
         by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
         for work in plan.work:
             name, task = work.parent.benchmark or "", work.parent.task or ""
@@ -153,14 +213,25 @@ class _Replay:
         for name, tasks in by_benchmark.items():
             self._prefix_lengths[name] = shared_prefix([body.sessions for body in tasks.values()])
             for task, body in tasks.items():
+                before, seen = seen, {}  # two timelines are held at a time: sessions that tasks share are hashed once
                 for number, session in enumerate(self.sessions(name, task, body)):
-                    if id(session) not in seen:
+                    if id(session) in before:
+                        seen[id(session)] = before[id(session)]
+                    elif id(session) not in seen:
                         seen[id(session)] = (session, session.digest())
+                        self._fit(takers, session, f"{name}, task {task}, session {number}")
                     if number >= len(body.sessions) or seen[id(session)][1] != body.sessions[number]:
                         raise UserError(
                             f"{self.data(body)}: session {number} of task {task} isn't what {name} was built from; "
                             "give the same data with --data"
                         )
+
+    def _fit(self, takers: Sequence[Plugin], session: Session, where: str) -> None:
+        for kind in takers:
+            try:
+                kind.fits(session)
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
 
     def data(self, body: TaskBody) -> Path:
         """Where the release is now."""
@@ -182,15 +253,41 @@ class _Replay:
 
         async def feed(work: Work) -> Sequence[Record]:
             body = index.task(work.parent.benchmark or "", work.parent.task or "")
-            return [await self.turns.take(self._feed, index, work, body)]
+            foreign = self._foreign.get((work.config, work.parent.benchmark or "", work.parent.task or ""))
+            if self.request.manifest is not None and foreign is not None:
+                return [self._take_in(index, work, body, foreign)]
+            turns = self.at_once if work.spec.plugin.at_once else self.turns
+            return [await turns.take(self._feed, index, work, body)]
 
         return feed
+
+    def _take_in(self, index: LedgerIndex, work: Work, body: TaskBody, foreign: ForeignState) -> Record:
+        """The record of a state that others made: what it was fed, and what that cost, isn't known here."""
+        spec: SystemSpec = work.spec
+        namespace = secrets.token_hex(8)
+        ingest = IngestBody(
+            namespace=namespace,
+            system_version=None,
+            capabilities=tuple(sorted(spec.plugin.capabilities)),
+            sessions=len(body.sessions),
+            turns=body.turns,
+            stores=foreign.stores,
+            imported_from=self.request.manifest.name if self.request.manifest else None,
+            ids_leaked=foreign.leaked,
+        )
+        return self._record(index, work, ingest, namespace)
+
+    def _record(self, index: LedgerIndex, work: Work, ingest: IngestBody, namespace: str | None) -> Record:
+        content = sha256([work.parent.content, work.spec.id, namespace])
+        return Record(derived(work, "ingest", index, system=work.spec.id, content=content), ingest)
 
     def _feed(self, index: LedgerIndex, work: Work, body: TaskBody) -> Record:
         spec: SystemSpec = work.spec
         system = self._open(spec)
         benchmark, task = work.parent.benchmark or "", work.parent.task or ""
         timeline = self.sessions(benchmark, task, body)
+        if not system.embedded:
+            return self._feed_service(index, work, body, system, timeline)
         meter = system.meter
         before_prefix = replace(meter)
         prefix = self._prefix(spec, system, benchmark, timeline)
@@ -220,8 +317,30 @@ class _Replay:
             usage=meter.usage(before_prefix, before, prefix.usage if prefix else None),
             embedded_at=meter.endpoint,
         )
-        content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
-        return Record(derived(work, "ingest", index, system=spec.id, content=content), ingest)
+        return self._record(index, work, ingest, None)
+
+    def _feed_service(
+        self, index: LedgerIndex, work: Work, body: TaskBody, system: System, timeline: Sequence[Session]
+    ) -> Record:
+        """Feed a system whose states aren't files of ours, with a `step` record before and after every session."""
+        spec: SystemSpec = work.spec
+        feeding = Feeding(self.ledger, work, system, self.at_once if spec.plugin.at_once else self.turns)
+        journey = feeding.resume(self._journeys.get((work.key, work.repeat)), timeline)
+        feeding.go_on(journey, timeline)
+        system.freeze(journey.namespace)
+        seconds = journey.seconds
+        ingest = IngestBody(
+            namespace=journey.namespace,
+            user=journey.user,
+            system_version=spec.plugin.version,
+            capabilities=tuple(sorted(system.capabilities)),
+            sessions=len(timeline),
+            turns=body.turns,
+            effort=None if seconds is None else Effort(seconds=seconds, workers=self.options.workers or 1),
+            stores=journey.stores,
+            skipped_turns=sum(map(spec.plugin.fits, timeline)),
+        )
+        return self._record(index, work, ingest, journey.namespace)
 
     def _prefix(self, spec: SystemSpec, system: System, benchmark: str, timeline: Sequence[Session]) -> _Prefix | None:
         """The shared beginning of this benchmark's timelines in this system, fed on first use."""
@@ -245,12 +364,26 @@ class _Replay:
         return self._prefixes[place]
 
     def _open(self, spec: SystemSpec) -> System:
+        if spec.plugin.at_once:
+            if spec.id not in self._services:
+                self._services[spec.id] = spec.plugin.open(spec.state, self._surroundings(spec))
+            return self._services[spec.id]
         if self._system is None or self._system[0] != spec.id:
             self._close()
-            folder = stores_folder(self.options.trials) / spec.id
-            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
-            self._system = (spec.id, spec.plugin.open(spec.state, surroundings))
+            self._system = (spec.id, spec.plugin.open(spec.state, self._surroundings(spec)))
         return self._system[1]
+
+    def _surroundings(self, spec: SystemSpec) -> Surroundings:
+        settings = self.options.settings
+        return Surroundings(stores_folder(self.options.trials) / spec.id, cache_folder(settings), settings)
+
+    def halt(self) -> None:
+        """Begin nothing more; a session that is on its way arrives."""
+        self.turns.close()
+        self.at_once.close()
+        for system in self._services.values():
+            if isinstance(system, Service):
+                system.stop()
 
     def _close(self) -> None:
         if self._system is None:
@@ -266,3 +399,6 @@ class _Replay:
     async def close(self) -> None:
         """Close what is open."""
         self._close()
+        for system in self._services.values():
+            system.close()
+        self._services.clear()

@@ -1,4 +1,4 @@
-"""Work that blocks, one piece after the other in a thread, so that the event loop commits results and hears Ctrl-C."""
+"""Work that blocks, in threads, so that the event loop commits results and hears Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Systems are called synchronously and may wait for a service for minutes; one call is made at a time."""
+    """Systems are called synchronously and may wait for a service for minutes. at_once: how many calls are made at one
+    time."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._closed = False
+    def __init__(self, at_once: int = 1) -> None:
+        self._places = asyncio.Semaphore(at_once)
+        self.closed = False
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._closed = True
+        self.closed = True
+
+    def check_open(self) -> None:
+        """Raise ClosedError when nothing more is to begin."""
+        if self.closed:
+            raise ClosedError("stopped")
 
     async def take(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns, when its turn has come. Raises ClosedError when nothing more is to begin."""
-        async with self._turn:
-            if self._closed:
-                raise ClosedError("stopped")
+        async with self._places:
+            self.check_open()
             return await asyncio.to_thread(call, *args, **kwargs)

@@ -22,6 +22,7 @@ BUILT_IN = {
     "always-visible": "memtrials.systems.controls",
     "in-context": "memtrials.systems.controls",
     "naive-rag": "memtrials.systems.controls",
+    "memorybear": "memtrials.systems.memorybear",
 }
 GROUP = "memtrials.systems"
 
@@ -115,10 +116,13 @@ def _check(path: Path, table: str, given: Mapping[str, Any], known: Mapping[str,
             raise UserError(f"{path}, table [{table}]: k is {value}; it counts items, so 1 or more")
 
 
-def fetch_settings(kind: Plugin, defaults: Mapping[str, Any], **asked: Any) -> dict[str, Any]:
+def fetch_settings(
+    kind: Plugin, defaults: Mapping[str, Any], settings: Settings | None = None, **asked: Any
+) -> dict[str, Any]:
     """The settings of a fetch configuration: what was asked for over the system's defaults, without what it ignores."""
     given = {name: value for name, value in asked.items() if value is not None and name in kind.fetch}
-    return {**kind.fetch, **{k: v for k, v in defaults.items() if k in kind.fetch}, **given}
+    whole = {**kind.fetch, **{k: v for k, v in defaults.items() if k in kind.fetch}, **given}
+    return dict(kind.asked(whole, settings or Settings()))
 
 
 def fetch_name(settings: Mapping[str, Any]) -> str:

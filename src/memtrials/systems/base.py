@@ -5,13 +5,14 @@ No method takes a benchmark's ids, types or gold; controls that need gold implem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.base import Session
-from memtrials.records import Effort, Gold, Item
+from memtrials.errors import WorkFailedError
+from memtrials.records import Effort, Gold, Item, Store
 from memtrials.settings import Settings
 
 Capability = Literal[
@@ -36,11 +37,17 @@ event_time: session times are kept. multi_speaker: speakers' names are kept. ans
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What a query brought back. context: exactly what a reader will see; items: best first, None without ids."""
+    """What a query brought back. context: exactly what a reader will see; items: best first, None without ids.
+
+    answer: the system's own, where it answers by itself. effort: of a service, which knows its attempts; else the stage
+    measures.
+    """
 
     context: str
     items: tuple[Item, ...] | None = None
     raw: str | None = None
+    answer: str | None = None
+    effort: Effort | None = None
 
 
 Usage = dict[str, int] | None
@@ -99,8 +106,8 @@ class System(Protocol):
     """A memory system, opened for one run.
 
     embedded: its states are files of ours beside the ledger. Namespaces are opaque. A state is created, fed sessions
-    in order, frozen, then only queried. Methods are called one at a time, though not always by the same thread. Errors
-    of the system itself are raised as WorkFailedError.
+    in order, frozen, then only queried. Methods are called one at a time (unless its plugin says `at_once`), though not
+    always by the same thread. Errors of the system itself are raised as WorkFailedError.
     """
 
     capabilities: frozenset[Capability]
@@ -130,6 +137,53 @@ class System(Protocol):
 
     def close(self) -> None:
         """Release what is open."""
+
+
+class RefusedError(WorkFailedError):
+    """A session that the service surely has nothing of. Any other failure of a write leaves that open."""
+
+
+@runtime_checkable
+class Service(Protocol):
+    """What a system has beside the methods of `System` whose states are in a service that gives them ids of its own.
+
+    replay then calls `begin` and `send` in place of `create` and `add`, and records each session before it goes out and
+    when it has arrived, so that a killed run is gone on with and nothing is written twice.
+    """
+
+    def begin(self, namespace: str, user: str, speakers: Sequence[str]) -> tuple[Store, ...]:
+        """Begin an empty state; what it is kept in. speakers: names in the timeline, in order of appearance."""
+
+    def attach(self, namespace: str, stores: Sequence[Store]) -> None:
+        """Take up a state that another run began or froze."""
+
+    def send(self, namespace: str, store: Store, session: Session) -> str | None:
+        """Write the next session to one store. A ticket, where the service finishes later: see `settle`.
+
+        Raises RefusedError when the service surely has nothing of it, WorkFailedError when nobody knows.
+        """
+
+    def settle(self, namespace: str, store: Store, ticket: str) -> None:
+        """Ask until the service has finished what the ticket stands for. Raises WorkFailedError after a time limit."""
+
+    def stop(self) -> None:
+        """Begin no more requests: whoever waits for one gets a ClosedError."""
+
+
+@dataclass(frozen=True)
+class ForeignState:
+    """A state that others made. leaked: its names tell the task."""
+
+    stores: tuple[Store, ...]
+    leaked: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """States by task, from a file or folder of others. notes: what was skipped, superseded or fallen back on."""
+
+    states: Mapping[str, ForeignState]
+    notes: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -162,7 +216,11 @@ class Plugin:
     its id, with a value of their type; fetch: the `[fetch]` settings it heeds, with defaults. choices: allowed values
     by setting. resolve checks the rest and adds what else shapes a state (versions of models); open makes the system
     of resolved settings; ready raises UserError when something it needs from outside, such as a key, is missing.
-    control: stands apart in tables. opens_gold: comes through the gold door.
+    asked: the fetch configuration that settings and environment make together. fits: how many turns of a session the
+    system doesn't take; raises UserError for a session that it can't take at all. at_once: it may be called from
+    several threads. manifest(path, tasks): the states of a manifest, for a benchmark's tasks in order.
+    preflight: one question end to end, as lines of what, value and source. control: stands apart in tables. opens_gold:
+    comes through the gold door.
     """
 
     name: str
@@ -174,6 +232,13 @@ class Plugin:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     resolve: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda state, settings: {}
     ready: Callable[[Mapping[str, Any], Settings], None] = lambda state, settings: None
+    asked: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda fetch, settings: fetch
+    fits: Callable[[Session], int] = lambda session: 0
+    at_once: bool = False
+    manifest: Callable[[Path, Sequence[str]], Manifest] | None = None
+    preflight: Callable[[Mapping[str, Any], Mapping[str, Any], Surroundings], Iterator[tuple[str, str, str]]] | None = (
+        None
+    )
     capabilities: frozenset[Capability] = frozenset()
     control: bool = False
     opens_gold: bool = False
