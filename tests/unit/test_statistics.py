@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from memtrials.metrics import statistics
 from memtrials.metrics.statistics import (
     Interval,
+    bootstrap_interval,
     clustered_variance,
     design_effect,
     general_interval,
     mean_interval,
     nested_mean,
     percentile,
+    stratified_interval,
     student_quantile,
     wilson_bounds,
 )
@@ -142,6 +144,87 @@ def test_intervals_refuse_unequal_lengths_and_impossible_levels(interval: Callab
             interval([0.0, 1.0], ["a", "b"], level)
         with pytest.raises(ValueError, match="level"):
             interval([1.0], ["a"], level)  # also where no interval would come of it
+
+
+# The mean over strata
+
+
+def test_stratified_interval_by_hand() -> None:
+    # Stratum s: 1, 0 (mean 1/2); t: 1, 1, 1, 0 (mean 3/4); p = 5/8. Four clusters of one or two questions:
+    # a: s 1, 1/2 · 1/(2·2) = 1/8; b: s 0, -1/8; c: t 1 and t 1, 2 · 1/4 · 1/(2·4) = 1/16; d: t 1 and t 0,
+    # 1/32 - 3/32 = -1/16. Squares 2/64 + 2/256 = 10/256; variance 4/3 · 10/256 = 5/96.
+    # Binomial 15/64 / 6 = 5/128; deff 128/96 = 4/3; n_eff 6 / (4/3) = 4.5.
+    interval = stratified_interval([1, 0, 1, 1, 1, 0], ["a", "b", "c", "c", "d", "d"], ["s", "s", "t", "t", "t", "t"])
+    assert interval is not None
+    assert (interval.clusters, interval.deff) == (4, pytest.approx(4 / 3))
+    assert bounds(interval) == pytest.approx(wilson_bounds(5 / 8, 4.5, student_quantile(0.95, 3)))
+
+
+def test_a_cluster_may_cross_strata() -> None:
+    # Both clusters hold one right and one wrong answer of different strata: (1/2)/(2·2) - (1/2)/(2·2) = 0 each.
+    interval = stratified_interval([1, 0, 0, 1], ["a", "b", "a", "b"], ["s", "s", "t", "t"])
+    assert interval == Interval(*wilson_bounds(0.5, 4 / 0.2, student_quantile(0.95, 1)), 2, 0.2)
+
+
+def test_stratified_interval_at_the_ends_and_below_two_clusters() -> None:
+    interval = stratified_interval([1.0] * 4, single(4), ["s", "s", "t", "t"])
+    assert interval == Interval(*wilson_bounds(1.0, 4, student_quantile(0.95, 3)), 4, 1.0)
+    assert stratified_interval([1.0, 0.0], ["a", "a"], ["s", "t"]) is None
+    assert stratified_interval([], [], []) is None
+
+
+def test_the_only_question_of_a_stratum_adds_no_variance() -> None:
+    # s: 1, 0 at 1/2 · 1/4 each; t: the lone 0. p = 1/4, variance 3/2 · 2/64 = 3/64, binomial 3/16 / 3 = 1/16, deff 3/4
+    interval = stratified_interval([1, 0, 0], single(3), ["s", "s", "t"])
+    assert interval == Interval(*wilson_bounds(0.25, 4, student_quantile(0.95, 2)), 3, pytest.approx(0.75))
+
+
+def test_stratified_interval_refuses_what_mean_interval_refuses() -> None:
+    with pytest.raises(ValueError, match="2 values but 1"):
+        stratified_interval([0.0, 1.0], ["a", "b"], ["s"])
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        stratified_interval([0.5, 1.5], ["a", "b"], ["s", "s"])
+    with pytest.raises(ValueError, match="level"):
+        stratified_interval([0.0, 1.0], ["a", "b"], ["s", "s"], 1.0)
+
+
+# The bootstrap
+
+
+def test_bootstrap_is_offered_from_40_clusters() -> None:
+    assert bootstrap_interval([0.0, 1.0] * 39, [f"c{number // 2}" for number in range(78)]) is None
+    assert bootstrap_interval([0.0, 1.0] * 20, single(40)) is not None
+    with pytest.raises(ValueError, match="finite"):
+        bootstrap_interval([math.nan] * 40, single(40))
+
+
+def test_bootstrap_of_single_questions_follows_the_binomial() -> None:
+    # 40 of 100: the mean of a resample is Bin(100, 0.4)/100, whose 2.5 % and 97.5 % quantiles are 0.31 and 0.50
+    # (chances of at most 30, 31, 49 and 50 right: 0.0248, 0.0398, 0.9729 and 0.9832; draws err by 0.002).
+    low, high = bounds(bootstrap_interval(right_of(40, 100), single(100)))
+    assert 0.30 <= low <= 0.31
+    assert 0.49 <= high <= 0.50
+    assert bootstrap_interval(right_of(40, 100), single(100)) == bootstrap_interval(
+        list(reversed(right_of(40, 100))), single(100)
+    )
+
+
+def test_bootstrap_resamples_whole_clusters() -> None:
+    # 50 clusters of two equal answers hold what 50 questions hold.
+    pairs = [f"c{number // 2}" for number in range(100)]
+    doubled = [value for value in right_of(20, 50) for _ in range(2)]
+    assert bounds(bootstrap_interval(doubled, pairs)) == bounds(bootstrap_interval(right_of(20, 50), single(50)))
+
+
+def test_bootstrap_of_unlike_values_comes_close_to_student() -> None:
+    rng = random.Random(3)
+    values, names = [rng.gauss(500.0, 100.0) for _ in range(600)], [f"c{number // 3}" for number in range(600)]
+    plain, resampled = general_interval(values, names), bootstrap_interval(values, names)
+    assert bounds(resampled) == pytest.approx(bounds(plain), abs=1.5)
+    assert bounds(resampled) != bounds(bootstrap_interval(values, names, seed=1))
+    assert resampled is not None
+    assert plain is not None
+    assert (resampled.clusters, resampled.deff) == (200, plain.deff)
 
 
 # The parts
@@ -391,33 +474,7 @@ def test_percentile_lies_within_the_values(values: list[float], q: float) -> Non
     assert min(values) <= result <= max(values)
 
 
-# Coverage and cost
-
-
-def test_mean_interval_covers_the_truth_at_ten_clusters() -> None:
-    """3,000 draws of ten conversations whose own accuracies scatter around 0.5 (intra-class correlation 0.011).
-
-    Beta(a, a) accuracies correlate two answers of one conversation by 1/(2a + 1), so a = (1/0.011 - 1)/2. The
-    simulation error of the coverage is sqrt(0.95 · 0.05 / 3000) = 0.4 points. Treating the questions as independent
-    covers far less, which is what the clusters are for.
-    """
-    import numpy as np
-
-    sizes = [81, 95, 108, 121, 134, 147, 160, 173, 186, 199]
-    total = sum(sizes)
-    clusters = [f"c{number}" for number, size in enumerate(sizes) for _ in range(size)]
-    rng = np.random.default_rng(11)
-    shape = (1 / 0.011 - 1) / 2
-    draws = 3000
-    covered = naive = 0
-    for accuracies in rng.beta(shape, shape, size=(draws, len(sizes))):
-        scores = (rng.random(total) < np.repeat(accuracies, sizes)).astype(float).tolist()
-        low, high = bounds(mean_interval(scores, clusters))
-        covered += low <= 0.5 <= high
-        plain_low, plain_high = wilson_bounds(sum(scores) / total, total, 1.959964)
-        naive += plain_low <= 0.5 <= plain_high
-    assert covered / draws == pytest.approx(0.95, abs=0.025)
-    assert naive / draws < 0.85
+# Cost
 
 
 def test_importing_the_module_loads_neither_numpy_nor_scipy() -> None:

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 
 DEFF_FLOOR = 0.2
 """Smallest design effect used: ten clusters can agree by chance, and one near zero would claim certainty."""
+BOOTSTRAP_FROM = 40
+"""Fewest clusters a bootstrap is offered for: with ten of LoCoMo's shape a nominal 95 % covers 89 %."""
+RESAMPLES = 10_000
+"""Bootstrap resamples: each bound then rests on 250 of them at 95 %."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def stratified_interval(
 
     As `mean_interval`, with the variance of the stratified mean p: G/(G-1) · Σ_g (Σ_{i in g} (x_i - mean_s)/(S·n_s))²,
     for question i in stratum s of S with n_s questions. deff is that over p(1-p)/n, so that Wilson's form has the
-    effective size n / deff.
+    effective size n / deff. The only question of a stratum is its mean and adds no variance.
     Source: Cochran (1977), Sampling Techniques, 5.3, linearised over clusters that may cross strata.
     """
     t = _quantile_for(scores, clusters, level)
@@ -113,6 +117,42 @@ def general_interval(values: Sequence[float], clusters: Sequence[str], level: fl
     independent = math.fsum((value - mean) ** 2 for value in values) / len(values) ** 2
     half = t * math.sqrt(variance)
     return Interval(mean - half, mean + half, groups, variance / independent if independent > 0.0 else None)
+
+
+def bootstrap_interval(
+    values: Sequence[float], clusters: Sequence[str], level: float = 0.95, seed: int = 0
+) -> Interval | None:
+    """Percentile interval of the mean over resampled clusters; None with fewer than `BOOTSTRAP_FROM` clusters.
+
+    values: one finite number per question, any unit. clusters: the cluster of each, same length. level: confidence,
+    between 0 and 1. seed: of the RESAMPLES draws; any will do, one and the same repeats the bounds. Raises ValueError
+    as `general_interval` does. deff is reported as there, never used.
+
+    A resample draws as many whole clusters as there are, with return; its mean is over the questions it holds.
+    Source: Davison and Hinkley (1997), Bootstrap Methods and Their Application, 3.8 and 5.3.
+    """
+    plain = general_interval(values, clusters, level)
+    if plain is None or plain.clusters < BOOTSTRAP_FROM:
+        return None
+    import numpy as np
+
+    members: dict[str, list[float]] = {}
+    for cluster, value in zip(clusters, values, strict=True):
+        members.setdefault(cluster, []).append(value)
+    groups = [(math.fsum(group), float(len(group))) for group in members.values()]
+    rows, counts = np.unique(np.array(groups), axis=0, return_counts=True)  # sorted: their order moves no bound
+    rng = np.random.default_rng(seed)
+    if len(rows) < BOOTSTRAP_FROM:  # judged answers: how often each of a few kinds is drawn says it all
+        totals = rng.multinomial(len(groups), counts / len(groups), size=RESAMPLES) @ rows
+    else:
+        sums, sizes = np.repeat(rows, counts, axis=0).T.copy()
+        totals = np.empty((RESAMPLES, 2))
+        for total in totals:
+            drawn = rng.integers(len(groups), size=len(groups))
+            total[:] = sums[drawn].sum(), sizes[drawn].sum()
+    means = totals[:, 0] / totals[:, 1]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), plain.clusters, plain.deff)
 
 
 def clustered_variance(values: Sequence[float], clusters: Sequence[str]) -> float:
