@@ -235,6 +235,24 @@ def test_with_the_quick_switch_it_has_no_answer_of_its_own(built: Path, service:
     replay(built, service)
     fetch(built, service, "--limit", "1")
     assert "answer" not in body(built, "retrieval")
+    assert stage(built, "answer", "--reader", "system", code=1)["failed"] == 2
+    failure = records(built, "failure")[-1]
+    assert (failure["class"], failure["body"]["cause"]) == ("content", "system")
+    assert records(built, "answer") == []
+
+
+def test_the_reader_system_records_what_the_system_said(built: Path, service: MemoryBearService):
+    replay(built, service)
+    fetch(built, service, "--limit", "1", MEMORY_SEARCH_SWITCH="0")
+    stage(built, "replay", "bm25", "--limit", "1")
+    stage(built, "fetch", "bm25", "--limit", "1")
+    told = stage(built, "answer", "--reader", "system")
+    assert told["done"] == 2
+    assert any("bm25" in note and "2 left alone" in note for note in told["notes"])
+    said = {r["query"]: r["body"]["answer"] for r in records(built, "retrieval") if "answer" in r["body"]}
+    assert {r["query"]: r["body"]["text"] for r in records(built, "answer")} == said
+    assert {r["reader"].rpartition("-")[0] for r in records(built, "answer")} == {"system"}
+    assert stage(built, "answer", "--reader", "system")["appended"] == 0
 
 
 # Killed and gone on with
@@ -606,6 +624,8 @@ def test_queries_that_share_a_state_are_marked_and_stand_in_another_cell(built: 
     assert not any("protocol" in r["body"] for r in alone)
     assert {r["fetch"] for r in shared}.isdisjoint(r["fetch"] for r in alone)
     assert [r.get("query") for r in records(built, "ingest")] == [None, "naive_query", "query"]
+    tables = ended(call_cli("metrics", "--trials", str(built))).out
+    assert len([line for line in tables.splitlines() if "protocol = state shared" in line]) >= 1
 
 
 def test_a_system_without_stores_has_steps_too(built: Path, learning: str):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memtrials.metrics.numbers import Attribution, Number, ProbeRate, Report
+from memtrials.metrics.numbers import Attribution, Departure, Number, ProbeRate, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from memtrials.exchange.published import Compared
 
 CLASSES = {
     "P": "published protocol",
@@ -42,6 +44,10 @@ def as_json(report: Report) -> dict[str, Any]:
         "probes": [{**asdict(rate), "judge_name": report.names[rate.judge]} for rate in report.probes],
         "fetch_settings": report.fetches,
         "controls": sorted(report.controls),
+        "view": report.view,
+        "departures": [
+            {**d.cell._asdict(), **{k: v for k, v in asdict(d).items() if k != "cell"}} for d in report.departures
+        ],
         "notes": report.notes,
     }
 
@@ -96,6 +102,8 @@ def print_report(report: Report, console: Console) -> None:
         _print_table(f"{title}: retrieval and cost", measured, report, console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
+    for line in departure_lines(report.departures, report.names):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
     if report.agreements:
         _print_agreements(report, console)
     if report.probes:
@@ -112,6 +120,7 @@ def _tables(report: Report) -> dict[str, list[Number]]:
     conditions = _conditions(report)
     tables: dict[str, list[Number]] = {}
     subset = " (subset)" if any(n.subset for n in report.numbers) else ""
+    subset += f" (view {report.view})" if report.view else ""
     for number in sorted(report.numbers, key=lambda n: list(conditions).index(n.cell.benchmark)):
         cell = number.cell
         part = ""
@@ -143,7 +152,7 @@ def _condition(settings: dict[str, Any]) -> str:
     """What of a fetch configuration must agree in a column. Imported results are unlike all others."""
     if "file_sha256" in settings:
         return f"imported from {settings['file_sha256'][:8]}…, asked in an unknown way"
-    if "k" not in settings:
+    if "k" not in settings and "protocol" not in settings:
         return ""
     return ", ".join(f"{name} = {value}" for name, value in settings.items() if name != "rendering")
 
@@ -235,12 +244,18 @@ def _shown(number: Number | None) -> str:
             text += f"\nbounds {number.low:.3f}–{number.high:.3f}"
     elif number.unit == "rank":
         text += f" (n = {number.n})"
+    elif number.unit in ("share", "score"):
+        text += f"\nn = {number.n:,}"
     if number.loaded:
         text += " loaded"
     if number.flagged:
         text += f"\n{number.flagged} flagged"
     if number.loose:
         text += f"\n{number.loose} read otherwise by a strict rule"
+    if number.raised:
+        text += f"\n{number.raised} with a larger limit than published"
+    if number.types is not None:
+        text += f"\n{number.types} types"
     if number.models:
         text += f"\n{len(number.models)} snapshots"
     return text
@@ -273,6 +288,40 @@ def _print_agreements(report: Report, console: Console) -> None:
         row = (band, str(a.n), *values, str(len(a.flips)), _plain(a.majority) + ties)
         table.add_row(_row_label(a.cell.system, None, report), a.metric, judges, *row)
     console.print(table)
+
+
+def print_compared(title: str, cells: Sequence[Compared], columns: Mapping[str, int], console: Console) -> None:
+    """Published cells beside recomputed ones. columns: decimals by column."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("system", "cell"):
+        table.add_column(name, no_wrap=True)
+    for name in ("published", "recomputed", "difference", "in the file"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for cell in cells:
+        decimals = columns[cell.column]
+        values = (cell.published, cell.recomputed, cell.difference, cell.stored)
+        shown = ["–" if value is None else f"{value:.{decimals}f}" for value in values]
+        differing = [f"{place} {stored:g} → {recomputed:g}" for place, (stored, recomputed) in cell.differing.items()]
+        said = [cell.status + (f" (n = {cell.n:,})" if cell.n else "")]
+        if differing:
+            more = " …" if len(differing) > 1 else ""
+            said.append(f"{len(differing)} of the file's own values differ: {differing[0]}{more}")
+        table.add_row(cell.system, cell.column, *shown, "\n".join([*said, *([cell.note] if cell.note else [])]))
+    console.print(table)
+
+
+def departure_lines(departures: Iterable[Departure], names: Mapping[str, str], most: int = 3) -> list[str]:
+    """What is said of values that came with imported answers: their mean, the recomputed one, who differs."""
+    lines = []
+    for d in departures:
+        line = f"{names[d.cell.system]}: {d.measure} {d.recomputed:.4f} recomputed, {d.stored:.4f} as {d.stored_name} "
+        line += f"in the file (n = {d.n}); {len(d.differing)} differ"
+        some = [f"{place} {stored:g} → {recomputed:g}" for place, (stored, recomputed) in d.differing.items()]
+        lines.append(line + (f": {', '.join(some[:most])}" if some else "") + (" …" if len(some) > most else ""))
+    return lines
 
 
 def _print_probes(report: Report, console: Console) -> None:
