@@ -1,4 +1,4 @@
-"""Copies of the bundled InMind sample whose private fields are tokens, so that a leak can be seen wherever it happens.
+"""Copies of the bundled samples whose private fields are tokens, so that a leak can be seen wherever it happens.
 
 Searching for the fields' own texts can't work: a domain is an everyday word, a task id a small number. In a copy every
 private field is a token that stands nowhere else, and every query carries a token of its own. What a system may see
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memtrials.benchmarks.longmemeval import QUESTION, TYPES
+from support import longmemeval
 from support.releases import MANIFEST, change_background, change_manifest, change_tasks, sample_copy
 
 PRIVATE = ("domain", "entity_1", "entity_2", "relation", "explanation")
@@ -100,4 +102,40 @@ def canary_copy(folder: Path, seed: str) -> CanaryCopy:
     change_background(folder, hide_ids)
     source = json.loads((folder / MANIFEST).read_text("utf-8"))["source"]
     change_manifest(folder, source={name: hidden(f"source.{name} of the manifest") for name in source})
+    return CanaryCopy(folder, tuple(tasks), private, queries)
+
+
+def longmemeval_copy(folder: Path, seed: str) -> CanaryCopy:
+    """The same of the LongMemEval sample: ids of questions and sessions, answers and fields that nobody knows are
+    tokens; types and whether a question can be answered are drawn anew. Evidence stays where it is."""
+    fresh, asked, drawn = _tokens(seed), _tokens("queries"), random.Random(seed)
+    private: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    tasks: list[Task] = []
+
+    def hidden(place: str) -> str:
+        token = next(fresh)
+        private[token] = place
+        return token
+
+    rows = longmemeval.sample()
+    for number, row in enumerate(rows):
+        row["question_id"] = hidden(f"question_id {number}") + drawn.choice(("", "_abs"))
+        row["question_type"] = drawn.choice(TYPES)
+        row["answer"] = hidden(f"answer {number}")
+        row["annotator"] = hidden(f"an unknown field of {number}")
+        token = next(asked)
+        row["question"] = queries[token] = f"{row['question']} {token}"
+        evidence = set(row["answer_session_ids"])
+        names = {
+            name: f"{'answer_' if name in evidence else ''}{hidden(f'a session id of {number}')}"
+            for name in dict.fromkeys(row["haystack_session_ids"])
+        }
+        row["haystack_session_ids"] = [names[name] for name in row["haystack_session_ids"]]
+        row["answer_session_ids"] = [names[name] for name in row["answer_session_ids"]]
+        for turn in (turn for turns in row["haystack_sessions"] for turn in turns):
+            turn["label"] = hidden(f"an unknown field of a turn of {number}")
+        tasks.append(Task(row["question_id"], "", {QUESTION: row["question"]}))
+    folder.mkdir()
+    longmemeval.written(folder / f"{hidden('the name of the file')}.json", rows)
     return CanaryCopy(folder, tuple(tasks), private, queries)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from memtrials.benchmarks.base import Benchmark
 from memtrials.errors import unknown
 
-BUILT_IN = {"inmind": "memtrials.benchmarks.inmind"}
+BUILT_IN = {"inmind": "memtrials.benchmarks.inmind", "longmemeval": "memtrials.benchmarks.longmemeval"}
 GROUP = "memtrials.benchmarks"
 
 

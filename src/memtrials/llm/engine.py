@@ -36,6 +36,8 @@ MAX_SECONDS = 3 * TIMEOUT
 SECRET = 12
 """Characters from which a key is a secret and is masked in what is kept. A shorter one ("none", "EMPTY") is for a
 server that asks for none, and masking such a word would change what the model said."""
+LIMITS = frozenset(("max_tokens", "max_completion_tokens"))
+"""The two names of the length limit of a reply."""
 FRAMING = 200
 """Tokens that a prompt may have beside its texts: roles, and the form of the reply."""
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
@@ -171,7 +173,8 @@ class ChatModel:
     """One model with fixed parameters. cause: who is to blame for unusable content (a judge's is the service's).
 
     Parameters that the endpoint rejects are left out, or take their other name, for the rest of the run; a base URL
-    without a path that leads nowhere takes `/v1`.
+    without a path that leads nowhere takes `/v1`. reasoning_limit: the length limit for the rest of the run once a
+    reply has been empty because reasoning took all of the one asked for (None: that is a failure).
     """
 
     def __init__(
@@ -183,6 +186,7 @@ class ChatModel:
         gate: Gate | None = None,
         purse: Purse | None = None,
         pause: float = 1.0,
+        reasoning_limit: int | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.base_url = endpoint.base_url or PROVIDER
@@ -191,6 +195,7 @@ class ChatModel:
         self.gate = gate or Gate(1)
         self.purse = purse or Purse()
         self.pause = pause
+        self.reasoning_limit = reasoning_limit
         self._rejected: set[str] = set()
         self._passed = False
         self._client: AsyncOpenAI | None = None
@@ -358,7 +363,21 @@ class ChatModel:
         if completion is None:
             raise _TroubleError(self._trouble(200, raw, response.headers, sent, base_url), raw)
         self._passed = True
-        return _reply_in(completion, raw, call)
+        try:
+            return _reply_in(completion, raw, call)
+        except _TroubleError as error:
+            if error.call is None or not self._out_of_reasoning(error.call, sent):
+                raise
+            trouble = replace(error.trouble, class_="transient", wait=0.0, adapted=True)
+            raise _TroubleError(trouble, error.raw, error.call) from None
+
+    def _out_of_reasoning(self, call: Call, sent: Mapping[str, Any]) -> bool:
+        """Whether a reply is empty because reasoning took the whole length, and there is more from now on."""
+        if self.reasoning_limit is None or call.finish_reason != "length" or not call.reasoning_tokens:
+            return False
+        for name in LIMITS & self.parameters.keys():
+            self.parameters[name] = max(self.parameters[name], self.reasoning_limit)
+        return self.parameters != sent
 
     def _trouble(
         self, status: int, raw: str, headers: Mapping[str, str], sent: Mapping[str, Any], base_url: str

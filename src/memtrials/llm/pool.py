@@ -45,7 +45,14 @@ class ModelPool:
             workers = 1 if config.is_local else limits.workers  # it answers one by one: waiting isn't its latency
             gate = self._gates.setdefault(place, Gate(workers, limits.rpm, limits.tpm))
             parameters: Mapping[str, Any] = config.settings["parameters"]
-            self._models[config.id] = ChatModel(endpoint, parameters, self.cause, gate=gate, purse=self.purse)
+            self._models[config.id] = ChatModel(
+                endpoint,
+                parameters,
+                self.cause,
+                gate=gate,
+                purse=self.purse,
+                reasoning_limit=config.settings.get("reasoning_limit"),
+            )
         return self._models[config.id]
 
     def stop(self) -> None:

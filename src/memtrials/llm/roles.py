@@ -21,6 +21,8 @@ from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 OFFLINE = "offline"
 LOCAL = "local"
 RULES_VERSION = 1
+REASONING_LIMIT = 4096
+"""Tokens of reply for a judge whose published limit leaves a reasoning model no room to say anything."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def judge_config(benchmark: Benchmark, model: str, prompts: Prompts, model_path:
         "fenced": not prompts.official,
         "parser": PARSER_VERSION,
         **({"rule": profile.rule} if profile.rule != "score" else {}),
+        **({"reasoning_limit": REASONING_LIMIT} if profile.rule in STRICT else {}),
     }
     return RoleConfig(model, settings, _provenance(benchmark, prompts, model == profile.model))
 
@@ -199,11 +202,14 @@ def _provenance(benchmark: Benchmark, prompts: Prompts, published_model: bool) -
 def reader_messages(settings: Mapping[str, Any], trial: RetrievalBody, guidance: str | None = None) -> list[Message]:
     """The prompt with the context in it as system message; the question, with its date if it has one, as user's.
 
-    Or, for a profile whose prompt is the whole message, that alone. settings: the reader's configuration.
+    Or, for a profile whose prompt is the whole message, that alone; its guidance may hold `{date}`, too. settings: the
+    reader's configuration.
     """
-    values = {"context": trial.context, "guidance": settings["guidance"][guidance] if guidance else ""}
+    date = {"date": trial.date or "unknown"}
+    guided = fill(settings["guidance"][guidance], date).strip() if guidance else ""
+    values = {"context": trial.context, "guidance": guided}
     if settings.get("whole_message"):
-        values |= {"question": trial.question, "date": trial.date or "unknown"}
+        values |= {"question": trial.question, **date}
         return [{"role": "user", "content": fill(settings["prompt"], values)}]
     asked = f"(Asked on {trial.date}.)\n{trial.question}" if trial.date else trial.question
     return [{"role": "system", "content": fill(settings["prompt"], values)}, {"role": "user", "content": asked}]

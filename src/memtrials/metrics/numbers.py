@@ -25,8 +25,9 @@ class Number:
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
     flagged: verdicts on answers that hold a verdict in the judge's own form. loose: verdicts that a strict reading of
-    the reply wouldn't have given, under a published rule. probes: the shares of constructed answers
-    that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large.
+    the reply wouldn't have given, under a published rule; raised: verdicts of a judge whose reasoning needed a larger
+    limit than the published one. types: how many types an average over types is over. probes: the shares of constructed
+    answers that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large.
     """
 
     cell: Cell
@@ -52,6 +53,8 @@ class Number:
     models: tuple[str, ...] = ()
     flagged: int = 0
     loose: int = 0
+    raised: int = 0
+    types: int | None = None
     probes: Mapping[str, float] = field(default_factory=dict)
     lenient: bool = False
 

@@ -5,23 +5,25 @@ A number is over one cell: one benchmark, system, fetch configuration, reader an
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from memtrials import benchmarks
-from memtrials.benchmarks.base import Asks, Benchmark, Measure, Metric, every
+from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, every
 from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
 from memtrials.judging import probing
 from memtrials.judging.verdicts import STRICT, UnreadableError, read_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm.local import is_bundled
+from memtrials.llm.money import longest_reply
 from memtrials.metrics import accuracy, agreement
 from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, ProbeRate, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
-from memtrials.records import AnswerBody, Call, FailureBody, Header, RetrievalBody, VerdictBody
+from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
@@ -82,7 +84,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         agreements,
         probes,
         notes,
-        {c: index.config(c).name for c in configs},
+        {c: _name(index.config(c)) for c in configs},
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
         frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
         request.by,
@@ -116,12 +118,13 @@ Question = tuple[str, str | None]
 @dataclass
 class _Scored:
     """Verdicts of one number. paths: by question; returned: models by role; loose: read by a published rule as a strict
-    one wouldn't."""
+    one wouldn't; raised: asked with more than the published limit."""
 
     paths: dict[Place, list[tuple[tuple[str, ...], float]]] = field(default_factory=lambda: defaultdict(list))
     returned: set[tuple[str, str]] = field(default_factory=set)
     flagged: int = 0
     loose: int = 0
+    raised: int = 0
 
     @property
     def means(self) -> dict[Place, float]:
@@ -261,6 +264,7 @@ class _Folding:
             scored.paths[place].append((tuple(h.id for h in chain), body.score))
             scored.flagged += body.flagged
             scored.loose += self._reads_loosely(cell, body)
+            scored.raised += self._is_raised(cell, body.call)
             answers = [self.index.ledger.body(h, AnswerBody) for h in chain if h.kind == "answer"]
             for role, call in (("judge", body.call), *(("reader", a.call) for a in answers)):
                 if call and call.model_returned:
@@ -272,7 +276,8 @@ class _Folding:
             scope = self._in_group(questions, group)
             whole = self._share(benchmark, metric.name, cell, scope, scored.means, diagnostic=metric.diagnostic)
             models = _snapshots(scored.returned)
-            numbers.append(replace(whole, group=group, models=models, flagged=scored.flagged, loose=scored.loose))
+            marked = replace(whole, flagged=scored.flagged, loose=scored.loose, raised=scored.raised)
+            numbers.append(replace(marked, group=group, models=models))
             if self.request.by is None:
                 numbers += self._parts(benchmark, metric, cell, questions, scored.means)
         return numbers
@@ -294,6 +299,13 @@ class _Folding:
             return read_verdict(verdict.reason, STRICT[rule])[0] != verdict.score
         except UnreadableError:
             return True
+
+    def _is_raised(self, cell: Cell, call: Call | None) -> bool:
+        """Whether a verdict was asked for with a larger limit than the published one, because reasoning took that."""
+        settings = self.index.config(cell.judge or "").settings if cell.judge else {}
+        if "reasoning_limit" not in settings or call is None or call.sent is None:
+            return False
+        return longest_reply(json.loads(call.sent)) > longest_reply(settings["parameters"])
 
     def _share(
         self,
@@ -382,6 +394,7 @@ class _Folding:
         )
         return replace(
             number,
+            types=len(each),
             value=sum(headlines) / len(each) if whole else None,
             score=sum(scores) / len(each) if len(scores) == len(each) else None,
             low=sum(found.low for found in each) / len(each),
@@ -697,6 +710,12 @@ def _agreement(
         ties=most.ties,
         flips=[(places[flip.item], flip.scores) for flip in agreement.flips(ratings)],
     )
+
+
+def _name(config: ConfigBody) -> str:
+    """What a configuration is called. A reader's profile belongs to its name: one that isn't blind must be seen."""
+    profile = config.settings.get("profile", PLAIN)
+    return config.name if profile == PLAIN else f"{config.name}, {profile}"
 
 
 def _snapshots(returned: Iterable[tuple[str, str]]) -> tuple[str, ...]:
