@@ -406,7 +406,8 @@ def test_demo_needs_nothing_and_has_a_ledger_of_its_own(tmp_path: Path, sample: 
     finished = ended(call_cli("demo", env={"TRIALS_FILE": str(tmp_path / "mine.json"), "OPENAI_API_KEY": "key"}))
     demo = tmp_path / "elsewhere" / "results" / "demo.json"
     assert not (tmp_path / "mine.json").exists()
-    assert counts(demo) == {"task": 8, "config": 7, "ingest": 24, "retrieval": 48, "answer": 48, "verdict": 48}
+    assert counts(demo) == {"task": 19, "config": 7, "ingest": 57, "retrieval": 123, "answer": 123, "verdict": 105}
+    assert all(f"{name}@sample" in finished.out for name in ("inmind", "longmemeval", "locomo"))
     assert {name for name in ("bm25", "hybrid", "in-context (control)") if name in finished.out} == {
         "bm25",
         "hybrid",
@@ -414,7 +415,7 @@ def test_demo_needs_nothing_and_has_a_ledger_of_its_own(tmp_path: Path, sample: 
     }
     before = demo.read_bytes()
     outcomes = json.loads(ended(call_cli("demo", "--json")).out)
-    assert [o["pending"] for o in outcomes] == [0] * 5
+    assert [o["pending"] for o in outcomes] == [0] * 15
     assert demo.read_bytes() == before
 
 
@@ -422,7 +423,7 @@ def test_demo_writes_where_it_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     on(tmp_path / "mine.json", "demo", "--quiet")
-    assert len(records(tmp_path / "mine.json")) == 183
+    assert len(records(tmp_path / "mine.json")) == 434
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from memtrials.systems import names
+from support.cli import call_cli
 from support.commands import REFERENCE, reference
+from support.trials import records
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,6 +34,18 @@ def test_every_variable_of_the_example_is_read_by_the_program() -> None:
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src" / "memtrials").rglob("*.py"))
     unread = [v for v in variables if v not in source and not re.fullmatch(r"(LLM|OPENAI|READER|JUDGE|EMBED)_\w+", v)]
     assert unread == []
+
+
+def test_the_example_of_own_data_runs_from_end_to_end(tmp_path: Path) -> None:
+    example = re.search(r"```json\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text("utf-8"), re.DOTALL)
+    assert example is not None
+    data = tmp_path / "mine.json"
+    data.write_text(example[1], "utf-8")
+    trials = str(tmp_path / "trials.json")
+    run = call_cli("run", "longmemeval", "--data", str(data), "--allow-modified", "bm25", "none", "--trials", trials)
+    assert run.code == 0, run.err
+    contained = {r["system"].partition("-")[0]: r["body"]["score"] for r in records(Path(trials), "verdict")}
+    assert contained == {"bm25": 1.0, "none": 0.0}
 
 
 def test_sections_that_code_refers_to_exist() -> None:
