@@ -440,12 +440,22 @@ def encode(record: Record) -> bytes:
 
     Raises ValueError for NaN or infinity. Runs where the record is made, before it joins a batch.
     """
+    header, body = msgspec.to_builtins(record.header), msgspec.to_builtins(record.body)
+    try:
+        line = _line(header, body)
+    except orjson.JSONEncodeError:
+        line = None
+    if line is not None and b"null" not in line:  # orjson writes NaN as null; looking at every value takes much longer
+        return line
     count = [0]
-    header = _clean(msgspec.to_builtins(record.header), count)
-    body = _clean(msgspec.to_builtins(record.body), count)
+    header, body = _clean(header, count), _clean(body, count)
     if count[0]:
         body["replaced_surrogates"] = count[0]
-    return orjson.dumps(header)[:-1] + b',"body":' + orjson.dumps(body) + b"}"
+    return _line(header, body)
+
+
+def _line(header: dict[str, Any], body: dict[str, Any]) -> bytes:
+    return orjson.dumps(header)[:-1] + BODY_MARK + orjson.dumps(body) + b"}"
 
 
 BODY_MARK = b',"body":'

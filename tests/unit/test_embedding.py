@@ -1,5 +1,6 @@
 """The cache that embeddings go through: nothing is embedded twice, and what a vector cost when it was made is kept."""
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,25 @@ def test_many_texts_at_once(tmp_path: Path, clock: Clock):
     assert (model.asked, meter.cache_hits) == ([], 1202)
 
 
+def test_what_was_made_here_is_written_some_at_a_time(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    """Until it is written it is found in memory, even where memory is too small to remember it."""
+    monkeypatch.setattr(embedding, "WRITTEN_TOGETHER", 3)
+    monkeypatch.setattr(embedding, "KEPT_IN_MEMORY", 1)
+    model = Model(clock)
+    cached = CachedEmbedder(model, tmp_path, Meter())
+
+    def written() -> int:
+        path = tmp_path / "embeddings.sqlite"
+        return int(sqlite3.connect(path).execute("SELECT count(*) FROM vectors").fetchone()[0])
+
+    for text, count in (("one", 0), ("three", 0), ("one", 0), ("fifteen", 3), ("seven", 3)):
+        assert cached.vectors([text], "document") == [vector_of(text)]
+        assert written() == count
+    cached.close()
+    assert written() == 4
+    assert len(model.asked) == 4
+
+
 def test_what_left_memory_is_read_again(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedding, "KEPT_IN_MEMORY", 1)
     model = Model(clock)
@@ -122,7 +142,9 @@ def test_another_process_finds_them_too(tmp_path: Path, clock: Clock):
     program = (
         "import sys; from pathlib import Path; from memtrials.systems.base import Meter\n"
         "from memtrials.systems.embedding import CachedEmbedder, WordLlama\n"
-        "CachedEmbedder(WordLlama(), Path(sys.argv[1]), Meter()).vectors(sys.argv[2:], 'document')"
+        "cached = CachedEmbedder(WordLlama(), Path(sys.argv[1]), Meter())\n"
+        "cached.vectors(sys.argv[2:], 'document')\n"
+        "cached.close()"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path), *texts], check=True)
     bundled = WordLlama()

@@ -42,8 +42,9 @@ from memtrials.settings import Settings
 if TYPE_CHECKING:
     from memtrials.stages.handover import Batches, Collected
 
-PIPELINED = 2
-"""In flight at once where this process does the work itself: one is written while the next is made."""
+PIPELINED = 16
+"""In flight at once where this process does the work itself, one after the other: many wait for the same sync while
+the next are made."""
 
 
 @dataclass(frozen=True)

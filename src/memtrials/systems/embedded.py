@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from memtrials.records import Item
 from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
 from memtrials.systems.embedding import BUNDLED, BatchEmbedder, CachedEmbedder, embedder, embedding_model
-from memtrials.systems.ranking import Ranking, bm25, cosine, fuse, token_counts
+from memtrials.systems.ranking import Bm25, Ranking, cosine, fuse, token_counts
 from memtrials.systems.rendering import RENDERING, render
 from memtrials.systems.store import Chunk, StoredTurn, Stores
 
@@ -43,31 +43,30 @@ def chunk_bounds(session: Session, chunk: str) -> list[tuple[int, int]]:
 
 @dataclass
 class Searchable:
-    """Chunks ready to be ranked; counts and vectors are made when the retriever first needs them."""
+    """Chunks ready to be ranked; index and vectors are made when the retriever first needs them."""
 
     chunks: Sequence[Chunk]
-    counts: list[dict[str, int]] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
+    index: Bm25 | None = None
     matrix: NDArray[Any] | None = None
-    positions: list[int] = field(default_factory=list)
+    positions: NDArray[Any] | None = None
 
     def lexical(self, query: str) -> Ranking:
         """The BM25 ranking."""
-        if len(self.counts) != len(self.chunks):
-            self.counts = [token_counts(chunk.text) for chunk in self.chunks]
-            self.lengths = [sum(counts.values()) for counts in self.counts]
-        return bm25(query, self.counts, self.lengths)
+        if self.index is None:
+            self.index = Bm25([token_counts(chunk.text) for chunk in self.chunks])
+        return self.index.rank(query)
 
     def dense(self, query: bytes | None) -> Ranking:
         """The cosine ranking."""
         import numpy as np
 
-        if self.matrix is None:
-            self.positions = [n for n, chunk in enumerate(self.chunks) if chunk.vector is not None]
+        if self.matrix is None or self.positions is None:
+            held = [n for n, chunk in enumerate(self.chunks) if chunk.vector is not None]
             joined = b"".join(chunk.vector for chunk in self.chunks if chunk.vector is not None)
-            self.matrix = np.frombuffer(joined, np.float32).reshape(len(self.positions), -1 if joined else 0)
+            self.positions = np.array(held, np.intp)
+            self.matrix = np.frombuffer(joined, np.float32).reshape(len(held), -1 if joined else 0)
         vector = None if query is None else np.frombuffer(query, np.float32)
-        if vector is not None and self.positions and len(vector) != self.matrix.shape[1]:
+        if vector is not None and len(self.positions) and len(vector) != self.matrix.shape[1]:
             raise WorkFailedError(
                 "service",
                 "fatal",
@@ -196,8 +195,8 @@ def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embed
     """The system of resolved settings."""
     meter = Meter()
     embeddings = None
+    import_module("numpy")  # before anything is timed
     if state["retriever"] != "bm25":
-        import_module("numpy")  # before anything is timed
         embeddings = CachedEmbedder(embedder(state, surroundings.settings), surroundings.cache, meter)
     return Embedded(state["retriever"], state.get("chunk", "turn"), embeddings, Stores(surroundings.stores))
 

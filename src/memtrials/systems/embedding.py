@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Role = Literal["document", "query"]
 KEPT_IN_MEMORY = 16_384
 """How many vectors of 256 dimensions stay in memory beside the file, 16 MB; of larger ones fewer."""
+WRITTEN_TOGETHER = 512
+"""How many vectors that were made here wait to be written: one transaction for each takes longer than making it."""
 
 
 class Made(NamedTuple):
@@ -154,13 +156,15 @@ def embedder(state: Mapping[str, Any], settings: Settings) -> Embedder | BatchEm
 class CachedEmbedder:
     """An embedder behind the cache. No text is embedded twice, by any process that shares the cache file.
 
-    Where texts are sent somewhere, one process at a time sends for a model, and looks again before it does.
+    Where texts are sent somewhere, one process at a time sends for a model, and looks again before it does. What is
+    made here costs little, so it is written some at a time: processes that run at once may make the same.
     """
 
     def __init__(self, model: Embedder | BatchEmbedder, folder: Path, meter: Meter) -> None:
         self.model = model
         self.meter = meter
         self._recent: OrderedDict[bytes, Made] = OrderedDict()
+        self._unwritten: dict[bytes, Made] = {}
         self._width: int | None = None
         self._path = folder / "embeddings.sqlite"
         self._connection: sqlite3.Connection | None = None
@@ -174,13 +178,15 @@ class CachedEmbedder:
         known = self._look_up(keys)
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         fresh: dict[bytes, Made] = {}
-        if wanted and isinstance(self.model, BatchEmbedder):
-            with self._alone():
-                known.update(self._look_up(list(wanted)))
-                wanted = {key: text for key, text in wanted.items() if key not in known}
-                fresh = self._send(self.model, wanted, role)
-        elif wanted and not isinstance(self.model, BatchEmbedder):
-            fresh = self._embed(self.model, wanted, role)
+        if wanted:
+            model = self.model
+            if isinstance(model, BatchEmbedder):
+                with self._alone():
+                    known.update(self._look_up(list(wanted)))
+                    wanted = {key: text for key, text in wanted.items() if key not in known}
+                    fresh = self._send(model, wanted, role)
+            else:
+                fresh = self._embed(model, wanted, role)
         first_seen: set[bytes] = set()
         out = []
         for key in keys:
@@ -201,8 +207,16 @@ class CachedEmbedder:
             began = time.perf_counter()
             vector = model.embed(text, role)
             fresh[key] = Made(None if vector is None else vector.tobytes(), time.perf_counter() - began)
-        self._keep(fresh)
+        self._unwritten.update(fresh)
+        if len(self._unwritten) >= WRITTEN_TOGETHER:
+            self._write()
+        self._remember(fresh)
         return fresh
+
+    def _write(self) -> None:
+        waiting, self._unwritten = self._unwritten, {}
+        if waiting:
+            self._keep(waiting)
 
     def _send(self, model: BatchEmbedder, wanted: Mapping[bytes, str], role: Role) -> dict[bytes, Made]:
         """Every reply is kept before the next request, so a stage that is killed pays for nothing again."""
@@ -273,11 +287,11 @@ class CachedEmbedder:
 
     def _look_up(self, keys: Sequence[bytes]) -> dict[bytes, Made]:
         known = {key: self._recent[key] for key in keys if key in self._recent}
+        known.update({key: self._unwritten[key] for key in keys if key in self._unwritten})
         missing = list({key for key in keys if key not in known})
-        connection = self._connect()
         for first in range(0, len(missing), 500):
             some = missing[first : first + 500]
-            rows = connection.execute(
+            rows = self._connect().execute(
                 "SELECT key, vector, seconds, tokens.tokens FROM vectors LEFT JOIN tokens USING (key) "
                 f"WHERE key IN ({','.join('?' * len(some))})",
                 some,
@@ -323,7 +337,8 @@ class CachedEmbedder:
         return self._connection
 
     def close(self) -> None:
-        """Release the cache file and connections."""
+        """Write what isn't yet; release the cache file and connections."""
+        self._write()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
