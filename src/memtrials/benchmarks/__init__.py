@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from memtrials.benchmarks.base import Benchmark
 from memtrials.errors import unknown
 
-BUILT_IN = {"inmind": "memtrials.benchmarks.inmind", "longmemeval": "memtrials.benchmarks.longmemeval"}
+BUILT_IN = {name: f"memtrials.benchmarks.{name}" for name in ("inmind", "locomo", "longmemeval")}
 GROUP = "memtrials.benchmarks"
 
 

@@ -83,8 +83,9 @@ class Metric:
     """A verdict: what it reads, who may decide it and by which prompt or rule.
 
     reads: the record it is a child of. asks: the questions it is about. fields: what the judge sees, in order: names
-    in `Gold.details`, or `context`, `query`, `answer`, `gold`. prompts: names of its judge prompts (none: only the rule
-    decides); prompt_of says which one a question takes where there are several. rule: score and reason from context,
+    in `Gold.details`, or `context`, `query`, `answer`, `gold`. probed: the questions with whose constructed answers its
+    judges are probed, where those are others. prompts: names of its judge prompts (none: only the rule decides);
+    prompt_of says which one a question takes where there are several. rule: score and reason from context,
     answer and gold (None: needs a model). verbatim: null for systems that don't return turns unchanged. diagnostic:
     ours, not part of the published protocol, so never class P.
     """
@@ -93,6 +94,7 @@ class Metric:
     about: str
     reads: Literal["retrieval", "answer"]
     asks: Asks = every
+    probed: Asks | None = None
     fields: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     prompt_of: Callable[[Query, Gold], str] | None = None
@@ -128,7 +130,7 @@ class Part:
 
     asks: the questions in it. over_types: the mean of the types' shares instead of that of the questions. with_measure:
     an answer measure, a share, that scores the questions which the metric isn't about (LoCoMo's fifth category).
-    metrics: those it is shown for.
+    metrics: those, and answer measures, that it is shown for.
     """
 
     name: str
@@ -161,7 +163,8 @@ class ReaderProfile:
     prompt: name of the text that holds `{context}`; whole_message: it holds `{question}` and `{date}` too and is the
     one user message (else it is the system message, and the question the user's). model, parameters: the published.
     guidance: names the text that stands for `{guidance}` for a question. It sees the question's type and gold, so a
-    profile that has it isn't blind. texts: the names of all prompt texts it uses.
+    profile that has it isn't blind. texts: the names of all prompt texts it uses. clean: makes the answer of a reply's
+    text; its name is part of the reader's identity, so another way of cleaning has another name.
     """
 
     prompt: str
@@ -170,6 +173,7 @@ class ReaderProfile:
     whole_message: bool = False
     guidance: Callable[[Query, Gold], str] | None = None
     texts: tuple[str, ...] = ()
+    clean: Callable[[str], str] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,8 +211,9 @@ class Benchmark:
     load(data, options) validates and derives tasks; raises UserError with every problem. sessions(data, benchmark,
     task, body) reads one task's timeline again. queries: the names of queries that every task has, if they have names.
     readers: profiles by name, `plain` among them. judges: by set of prompts, `default` among them. official_prompts:
-    SHA-256 by name of the texts that official_texts(upstream, names) finds in a clone. export_timeline gives the exchange form
-    of one task. published_tasks: the size of the whole release; published: the variants that can be class P.
+    SHA-256 by name of the texts that official_texts(upstream, names) finds in a clone. export_timeline gives the
+    exchange form of one task. types: in the order of tables (none: by name). published_tasks: the size of the whole
+    release; published: the variants that can be class P.
     attribute(verdicts, by_rule=…) is the class of one task's trials (MEASURING §7). condition: what every table says of
     the data as a whole. probes(gold, other) constructs answers from a question's gold and that of another one of its
     type (None: there is no other).
@@ -229,6 +234,7 @@ class Benchmark:
     official_prompts: Mapping[str, str] = field(default_factory=dict)
     official_texts: Callable[[Path, Sequence[str]], Mapping[str, str]] | None = None
     queries: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     attribute: Callable[..., str] | None = None
     condition: str | None = None

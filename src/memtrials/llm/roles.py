@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 
 OFFLINE = "offline"
 LOCAL = "local"
+Clean = Callable[[str], str]
+"""Makes the answer of a reply's text."""
 RULES_VERSION = 1
 REASONING_LIMIT = 4096
 """Tokens of reply for a judge whose published limit leaves a reasoning model no room to say anything."""
@@ -157,6 +159,7 @@ def reader_config(
         "profile": profile,
         **({"guidance": {name: prompts.texts[name] for name in asked.texts}} if asked.texts else {}),
         **({"whole_message": True} if asked.whole_message else {}),
+        **({"clean": asked.clean.__name__} if asked.clean else {}),
     }
     return RoleConfig(model, settings, _provenance(benchmark, prompts, model == asked.model))
 
@@ -215,14 +218,17 @@ def reader_messages(settings: Mapping[str, Any], trial: RetrievalBody, guidance:
     return [{"role": "system", "content": fill(settings["prompt"], values)}, {"role": "user", "content": asked}]
 
 
-async def ask_reader(model: ChatModel, messages: Sequence[Message]) -> AnswerBody:
+async def ask_reader(model: ChatModel, messages: Sequence[Message], clean: Clean | None = None) -> AnswerBody:
     """One answer. Raises WorkFailedError."""
-    return await model.complete(messages, answer_in)
+    return await model.complete(messages, lambda reply: answer_in(reply, clean))
 
 
-def answer_in(reply: Reply) -> AnswerBody:
-    """The answer in a reply."""
-    return AnswerBody(text=reply.text, cut=reply.cut, call=reply.call, raw=reply.raw)
+def answer_in(reply: Reply, clean: Clean | None = None) -> AnswerBody:
+    """The answer in a reply, cleaned as the reader's profile says. Raises UnusableError when nothing is left."""
+    text = reply.text if clean is None else clean(reply.text)
+    if not text.strip():
+        raise UnusableError("the reply is empty but for labels")
+    return AnswerBody(text=text, cut=reply.cut, call=reply.call, raw=reply.raw)
 
 
 async def ask_judge(model: ChatModel, messages: Sequence[Message], rule: VerdictRule = "score") -> VerdictBody:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memtrials import benchmarks
-from memtrials.benchmarks.base import PLAIN, Benchmark
+from memtrials.benchmarks.base import PLAIN, Benchmark, ReaderProfile
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.judging.payloads import Message
@@ -176,11 +176,16 @@ def forecast(index: LedgerIndex, plan: Plan) -> dict[str, Any]:
 def messages(index: LedgerIndex, work: Work) -> list[Message]:
     """What a model is sent. Only a profile that isn't blind has a look at the question's type and gold."""
     trial, settings = index.ledger.body(work.parent, RetrievalBody), work.spec.settings
-    guidance = benchmarks.find(work.parent.benchmark or "").readers[settings["profile"]].guidance
+    guidance = profile_of(work).guidance
     if guidance is None:
         return reader_messages(settings, trial)
     task, query = index.task(work.parent.benchmark or "", work.parent.task or ""), work.parent.query or ""
     return reader_messages(settings, trial, guidance(task.query(query), task.gold_of(query)))
+
+
+def profile_of(work: Work) -> ReaderProfile:
+    """How the reader of a piece of work is asked; not for the offline reader, which has no profile."""
+    return benchmarks.find(work.parent.benchmark or "").readers[work.spec.settings["profile"]]
 
 
 def record(index: LedgerIndex, work: Work, body: AnswerBody) -> Record:
@@ -190,7 +195,11 @@ def record(index: LedgerIndex, work: Work, body: AnswerBody) -> Record:
 
 
 BATCHED = Batched(
-    "answer", "answer", "reader", "reader", lambda index, work, reply: record(index, work, answer_in(reply))
+    "answer",
+    "answer",
+    "reader",
+    "reader",
+    lambda index, work, reply: record(index, work, answer_in(reply, profile_of(work).clean)),
 )
 
 
@@ -226,7 +235,8 @@ class _Readers:
             if work.spec.is_offline:
                 trial = index.ledger.body(work.parent, RetrievalBody)
                 return [record(index, work, await self.offline.answer(trial.question, trial.date, trial.context))]
-            return [record(index, work, await ask_reader(self._model(work.spec), messages(index, work)))]
+            model, asked = self._model(work.spec), messages(index, work)
+            return [record(index, work, await ask_reader(model, asked, profile_of(work).clean))]
 
         return answer
 

@@ -266,7 +266,7 @@ def pending_probes(index: LedgerIndex, panel: Mapping[str, Sequence[Judging]], r
         _announce(plan, judging.config)
         for metric in (m for m in judging.metrics if m.reads == "answer"):
             reads_answers = True
-            about = index.questions(name, metric.asks)
+            about = index.questions(name, metric.probed or metric.asks)
             for probe in probes[name]:
                 task, query = probe.task.task or "", probe.query
                 if (task, query) not in about or (name, task, query) not in chosen.queries:

@@ -9,7 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from memtrials import benchmarks
 from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, every
@@ -28,6 +28,7 @@ from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
+Grouped = TypeVar("Grouped")
 Ratings = dict[tuple[str, int], dict[str, float]]
 """Scores by item, by judge and ordinal."""
 
@@ -272,7 +273,7 @@ class _Folding:
         if not groups:
             groups[None] = _Scored()
         numbers = []
-        for group, scored in sorted(groups.items(), key=lambda pair: pair[0] or ""):
+        for group, scored in _in_order(benchmark, groups):
             scope = self._in_group(questions, group)
             whole = self._share(benchmark, metric.name, cell, scope, scored.means, diagnostic=metric.diagnostic)
             models = _snapshots(scored.returned)
@@ -352,14 +353,14 @@ class _Folding:
     def _parts(
         self,
         benchmark: Benchmark,
-        metric: Metric,
+        of: Metric | Measure,
         cell: Cell,
         questions: Mapping[Place, Question],
         means: Mapping[Place, float],
     ) -> list[Number]:
-        """The benchmark's own parts and averages of a metric, where there are questions of them."""
+        """The benchmark's own parts and averages of a metric or answer measure, where there are questions of them."""
         numbers = []
-        for part in (p for p in benchmark.parts if metric.name in p.metrics):
+        for part in (p for p in benchmark.parts if of.name in p.metrics):
             about = self.questions(cell.benchmark, part.asks)
             scope = {place: q for place, q in questions.items() if place in about}
             scores = dict(means)
@@ -371,20 +372,23 @@ class _Folding:
                 scores |= {p: v for p, v in self._measured(measure, answers).items() if p not in questions}
             if not scope:
                 continue
-            number = self._share(benchmark, metric.name, cell, scope, scores, diagnostic=metric.diagnostic)
+            if isinstance(of, Measure):
+                number = self._of_measure(benchmark, of, cell, scope, scores)
+            else:
+                number = self._share(benchmark, of.name, cell, scope, scores, diagnostic=of.diagnostic)
             if part.over_types:
-                number = self._over_types(number, metric, scope, scores)
+                number = self._over_types(number, None if isinstance(of, Measure) else of.name, scope, scores)
             numbers.append(replace(number, part=part.name))
         return numbers
 
     def _over_types(
-        self, number: Number, metric: Metric, scope: Mapping[Place, Question], means: Mapping[Place, float]
+        self, number: Number, metric: str | None, scope: Mapping[Place, Question], means: Mapping[Place, float]
     ) -> Number:
         """The mean of the types' shares, types without questions left out; None where a type has no headline."""
         types: dict[str, dict[Place, Question]] = defaultdict(dict)
         for place, question in scope.items():
             types[question[1] or "none"][place] = question
-        each = [self._found(metric.name, number.cell, some, means) for some in types.values()]
+        each = [self._found(metric, number.cell, some, means) for some in types.values()]
         headlines = [found.headline for found in each if found.headline is not None]
         scores = [found.score for found in each if found.score is not None]
         whole = len(headlines) == len(each)
@@ -438,7 +442,7 @@ class _Folding:
                 query_type = self.questions(name)[trial.task or "", trial.query or ""][1]
                 body = self.index.ledger.body(trial, RetrievalBody)
                 grouped[self._group([trial], query_type)].append((trial, body))
-            for group, some in sorted(grouped.items(), key=lambda pair: pair[0] or ""):
+            for group, some in _in_order(benchmark, grouped):
                 numbers += self._of_trials(benchmark, cell, group, some)
         for cell, answers in self._cells("answer", name).items():
             calls: dict[str | None, list[Call | None]] = defaultdict(list)
@@ -447,7 +451,7 @@ class _Folding:
                 group = self._group(self.lineage(said), query_type)
                 calls[group].append(self.index.ledger.body(said, AnswerBody).call)
             numbers += self._of_answers(benchmark, cell, answers)
-            for group, made in sorted(calls.items(), key=lambda pair: pair[0] or ""):
+            for group, made in _in_order(benchmark, calls):
                 timed = [c for c in made if c and c.seconds is not None and c.attempts == 1]
                 seconds = [c.seconds for c in timed if c.seconds is not None]
                 numbers += _latency(cell, group, "answer", seconds, len(made), any(c.workers > 1 for c in timed))
@@ -462,14 +466,28 @@ class _Folding:
             for said in answers:
                 if (place := (said.task or "", said.query or "")) in questions:
                     groups[self._group(self.lineage(said), questions[place][1])].append(said)
-            for group, some in sorted(groups.items(), key=lambda pair: pair[0] or ""):
+            for group, some in _in_order(benchmark, groups):
                 scope, means = self._in_group(questions, group), self._measured(measure, some)
-                number = self._share(benchmark, measure.name, cell, scope, means, of_verdicts=False)
-                if measure.summary == "mean":
-                    between = general_interval(list(means.values()), [scope[place][0] for place in means])
-                    number = replace(number, unit="score", interval=(between.low, between.high) if between else None)
-                numbers.append(replace(number, group=group))
+                numbers.append(replace(self._of_measure(benchmark, measure, cell, scope, means), group=group))
+                if self.request.by is None:
+                    numbers += self._parts(benchmark, measure, cell, questions, means)
         return numbers
+
+    def _of_measure(
+        self,
+        benchmark: Benchmark,
+        measure: Measure,
+        cell: Cell,
+        scope: Mapping[Place, Question],
+        means: Mapping[Place, float],
+    ) -> Number:
+        """One number of an answer measure over the questions in scope."""
+        number = self._share(benchmark, measure.name, cell, scope, means, of_verdicts=False)
+        if measure.summary == "share":
+            return number
+        inside = [place for place in means if place in scope]
+        between = general_interval([means[place] for place in inside], [scope[place][0] for place in inside])
+        return replace(number, unit="score", interval=(between.low, between.high) if between else None)
 
     def _measured(self, measure: Measure, answers: Iterable[Header]) -> dict[Place, float]:
         """An answer measure's value by question, repeats averaged."""
@@ -620,7 +638,8 @@ class _Folding:
         for judge, metric, kind in sorted(scores, key=turn):
             by_question = scores[judge, metric, kind]
             accepted = sum(sum(some) / len(some) for some in by_question.values()) / len(by_question)
-            about_questions = self.questions(name, benchmark.metric(metric).asks)
+            decided = benchmark.metric(metric)
+            about_questions = self.questions(name, decided.probed or decided.asks)
             of = sum(other == kind and place in about_questions for place, other in asked)
             flagged = kind == probing.SWAPPED and accepted > probing.MOST_SWAPPED
             n = len(by_question)
@@ -713,9 +732,19 @@ def _agreement(
 
 
 def _name(config: ConfigBody) -> str:
-    """What a configuration is called. A reader's profile belongs to its name: one that isn't blind must be seen."""
-    profile = config.settings.get("profile", PLAIN)
-    return config.name if profile == PLAIN else f"{config.name}, {profile}"
+    """What a configuration is called. A reader's profile belongs to its name, because one that isn't blind must be
+    seen, and a judge's set of prompts, because without it a score has no meaning."""
+    if config.role == "judge":
+        asked, usual = config.provenance.get("prompts", "default"), "default"
+    else:
+        asked, usual = config.settings.get("profile", PLAIN), PLAIN
+    return config.name if asked == usual else f"{config.name}, {asked}"
+
+
+def _in_order(benchmark: Benchmark, groups: Mapping[str | None, Grouped]) -> list[tuple[str | None, Grouped]]:
+    """Groups as tables show them: types as the benchmark lists them, others by name."""
+    place = {name: n for n, name in enumerate(benchmark.types)}
+    return sorted(groups.items(), key=lambda pair: (place.get(pair[0] or "", len(place)), pair[0] or ""))
 
 
 def _snapshots(returned: Iterable[tuple[str, str]]) -> tuple[str, ...]:
