@@ -136,14 +136,19 @@ data_option = click.option("--data", type=FILE, help="Where the release is, if i
 model_path_option = click.option(
     "--model-path", type=FILE, help="The GGUF file of the model local [default: the bundled one]."
 )
-limiting = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
+capping = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
     [
-        click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
-        click.option("--tpm", type=COUNT, help="At most so many tokens of prompt a minute."),
         click.option(
             "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Stop a stage before so many dollars."
         ),
         click.option("--max-requests", type=COUNT, help="Stop a stage before more requests than this."),
+    ]
+)
+limiting = _with(
+    [
+        click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
+        click.option("--tpm", type=COUNT, help="At most so many tokens of prompt a minute."),
+        capping,
     ]
 )
 batching = click.option(
@@ -245,14 +250,16 @@ def build(benchmark: str, as_json: bool, **given: Any) -> int:
 @click.argument("systems", nargs=-1, required=True)
 @data_option
 @repeating
+@capping
 @selecting
 @working
 def replay(systems: tuple[str, ...], data: Path | None, as_json: bool, **given: Any) -> int:
     """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states."""
     from memtrials.stages import replay as stage
 
+    limits = _limits(given)
     options = _options(given)
-    return _finish(stage.run(stage.ReplayRequest(systems, data), options), options.quiet, as_json)
+    return _finish(stage.run(stage.ReplayRequest(systems, data, limits), options), options.quiet, as_json)
 
 
 @cli.command()
@@ -261,14 +268,16 @@ def replay(systems: tuple[str, ...], data: Path | None, as_json: bool, **given: 
 @click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank].")
 @repeating
 @forcing
+@capping
 @selecting
 @working
 def fetch(systems: tuple[str, ...], k: int | None, order: str | None, as_json: bool, **given: Any) -> int:
     """Ask each query of each frozen state, and record the contexts."""
     from memtrials.stages import fetch as stage
 
+    limits = _limits(given)
     options = _options(given)
-    return _finish(stage.run(stage.FetchRequest(systems, k, order), options), options.quiet, as_json)
+    return _finish(stage.run(stage.FetchRequest(systems, k, order, limits), options), options.quiet, as_json)
 
 
 @cli.command()

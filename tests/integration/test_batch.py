@@ -624,7 +624,7 @@ def test_another_base_url_is_not_asked_about_a_batch(fetched: Path, server: Batc
     [
         (("answer", "--batch"), "--batch needs a model: name one with --reader"),
         (("judge", "--batch"), "--batch needs a model: name one with --judge"),
-        (("judge", "--judge", "m", "--batch", "--probe"), "--batch goes with neither --probe nor --import-replies"),
+        (("judge", "--judge", "m", "--batch", "--import-replies", "x"), "--batch sends requests; it doesn't go with"),
         (("answer", "--reader", "m", "--batch", "--force"), "no key for reader m"),
     ],
 )

@@ -119,18 +119,24 @@ class _TroubleError(Exception):
 
 @dataclass
 class _Tries:
-    """What one item has taken so far. queued: seconds of waiting for a place. last: what the last try ended in; paid:
-    the last reply of no use, and the tokens of all such replies."""
+    """What one item has taken so far. queued: seconds of waiting for a place. pause: seconds before the next try. last:
+    what the last try ended in; paid: the last reply of no use, and the tokens of all such replies."""
 
     began: float
     made: int = 0
     unusable: int = 0
     adapted: int = 0
     queued: float = 0.0
+    pause: float = 0.0
     last: _TroubleError | None = None
     paid: Call | None = None
     wasted_prompt: int = 0
     wasted_completion: int = 0
+
+    def postpone(self, seconds: float) -> float:
+        """Leave a pause to the gate, which can be woken; whoever asks has nothing left to wait for."""
+        self.pause = seconds
+        return 0.0
 
     def waste(self, call: Call) -> None:
         """A reply was paid for and is of no use."""
@@ -201,7 +207,7 @@ class ChatModel:
         read may raise UnusableError. Raises WorkFailedError: fatal at once, transient after ATTEMPTS or MAX_SECONDS,
         content after CONTENT_ATTEMPTS (a prompt that is too long: at once, since it won't get shorter; one that is over
         the window in `models.toml` isn't sent). Raises BudgetError or ClosedError when nothing was sent because nothing
-        more may be.
+        more may be; ClosedError also between two tries, unless one was paid for or a cap counts them.
         """
         import backoff
 
@@ -210,6 +216,7 @@ class ChatModel:
         tries = _Tries(time.monotonic())
 
         async def one_try() -> T:
+            await self.gate.pause(tries.pause)
             arrived = time.monotonic()
             async with self.gate.slot(tokens):
                 dearest = self._dearest(tokens)
@@ -238,14 +245,15 @@ class ChatModel:
                 raise _TroubleError(Trouble("content", str(error)), reply.raw, reply.call) from None
 
         retrying = backoff.on_exception(
-            lambda: pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
+            lambda: pauses(self.pause), _TroubleError, jitter=tries.postpone, giveup=tries.over, logger=None
         )
         try:
             return await retrying(one_try)()
         except _TroubleError as error:
             raise self._failed(error, tries) from None
         except (BudgetError, ClosedError) as stop:
-            if tries.last is None:
+            counts = tries.paid is not None or self.purse.max_requests is not None
+            if tries.last is None or (isinstance(stop, ClosedError) and not counts):
                 raise
             trouble = replace(tries.last.trouble, class_="transient", message=f"{stop} after {tries.last}")
             raise self._failed(_TroubleError(trouble, tries.last.raw), tries) from None

@@ -63,9 +63,10 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     names = tuple(Path(name).stem if name.endswith(".toml") else name for name in request.systems)
     asked = replace(once, selection=replace(here, systems=here.systems or names))
     steps: list[Callable[[], Outcome]] = [
-        lambda: replay.run(replay.ReplayRequest(request.systems, request.data), once),
+        lambda: replay.run(replay.ReplayRequest(request.systems, request.data, request.limits), once),
         lambda: fetch.run(
-            fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
+            fetch.FetchRequest(request.systems, request.k, request.order, request.limits),
+            replace(once, repeat=options.repeat),
         ),
         lambda: answer.run(
             answer.AnswerRequest(request.reader, request.prompts, request.upstream, request.limits, paths["reader"]),

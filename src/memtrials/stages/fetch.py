@@ -12,6 +12,8 @@ from memtrials import systems
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
+from memtrials.llm.money import Purse
+from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import (
     Header,
@@ -33,11 +35,14 @@ from memtrials.stages.common import (
     Work,
     derived,
     explain_guard,
-    guard,
+    guarded_off,
     run_plan,
 )
+from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.turns import Turns
 from memtrials.systems.base import GoldDoor, Retrieved, Surroundings, System
+from memtrials.systems.embedding import embedding_of, endpoint_model
+from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import stores_folder
 
 IMPORTED = "imported"
@@ -45,11 +50,13 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults."""
+    """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults; limits:
+    of what they may spend on embeddings."""
 
     systems: Sequence[str] = ()
     k: int | None = None
     order: str | None = None
+    limits: CallLimits = NO_LIMITS
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
     """Ask what hasn't been asked. Raises UserError for unknown systems or states that aren't on this machine."""
     ledger = Ledger.open(options.trials)
     try:
-        fetch = _Fetch(options, ledger)
+        fetch = _Fetch(options, ledger, request.limits)
         return run_plan(
             "fetch",
             options,
@@ -77,6 +84,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             check=fetch.check,
             finish=fetch.finish,
             halt=fetch.turns.close,
+            forecast=fetch.forecast,
         )
     finally:
         ledger.close()
@@ -101,7 +109,7 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         if config is None:
             continue
         pair = Pair(ingest.benchmark or "", system)
-        kept_out = guard(index, plan, begun, pair, config.id, options.force)
+        kept_out = guarded_off(begun, pair, config.id, options.force)
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
             if (ingest.benchmark, ingest.task, query.id) not in chosen.queries:
                 continue
@@ -175,20 +183,25 @@ def _config(
 class _Fetch:
     """One run of the stage: the system that is open."""
 
-    def __init__(self, options: Options, ledger: Ledger) -> None:
+    def __init__(self, options: Options, ledger: Ledger, limits: CallLimits) -> None:
         self.options = options
         self.ledger = ledger
+        self.limits = limits
         self.turns = Turns()
+        self.purse = Purse()
         self._system: tuple[str, System] | None = None
         self._namespaces: dict[str, str] = {}
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """Every state that will be asked must be on this machine, and every system have what it needs from outside
-        (a dry run calls nothing, so it needs no key). Raises UserError, for a missing state with the two ways out."""
+        """Every state that will be asked must be on this machine, and every system have what it needs from outside, and
+        a price under a cap (a dry run calls nothing, so it needs no key). Raises UserError, for a missing state with
+        the two ways out."""
         if not self.options.dry_run:
             for system in {work.parent.system or "" for work in plan.work}:
                 state = index.config(system).settings
                 systems.plugin(state["system"]).ready(state, self.options.settings)
+            check_priced(sorted({m for work in plan.work if (m := embedding_of(index, work.parent))}), self.limits)
+            self.purse = embedding_purse(index, "fetch", {work.config for work in plan.work}, self.limits)
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
@@ -205,6 +218,21 @@ class _Fetch:
                 f"replayed them, or `memtrials void --kind ingest --system {system} --reason …` and replay again"
             )
 
+    def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
+        """What a dry run says: queries that would be embedded elsewhere at most. Nothing where a control embeds the
+        evidence, too, which only its state holds."""
+        texts: dict[tuple[Any, ...], None] = {}
+        for work in plan.work:
+            state = index.config(work.parent.system or "").settings
+            if (model := endpoint_model(state)) is None:
+                continue
+            if systems.plugin(state["system"]).opens_gold:
+                return {}
+            text = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "").text
+            texts[model, state.get("dimensions"), state.get("revision"), text] = None
+        sizes = ((model, size) for model, _, _, text in texts for size in request_sizes([text]))
+        return embedding_forecast(sizes)
+
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Ask one query of one state."""
 
@@ -215,10 +243,15 @@ class _Fetch:
 
     def _ask(self, index: LedgerIndex, work: Work) -> Record:
         ingest = work.parent
+        system = self._open(index, ingest.system or "")
+        with billed(system.meter, self.purse):
+            return self._asked(index, work, system)
+
+    def _asked(self, index: LedgerIndex, work: Work, system: System) -> Record:
+        ingest = work.parent
         task = index.task(ingest.benchmark or "", ingest.task or "")
         assert work.query is not None
         query = task.query(work.query)
-        system = self._open(index, ingest.system or "")
         before = replace(system.meter)
         namespace = self._namespaces[ingest.id]
         config: FetchConfig = work.spec
@@ -235,6 +268,7 @@ class _Fetch:
             context=context,
             items=found.items,
             raw=found.raw,
+            fit=found.fit,
             effort=system.meter.effort_since(before, time.perf_counter() - began),
             usage=system.meter.usage(before, before),
         )
@@ -247,7 +281,8 @@ class _Fetch:
         if self._system is None or self._system[0] != system:
             self._close()
             folder = stores_folder(self.options.trials) / system
-            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
+            cache, settings = cache_folder(self.options.settings), self.options.settings
+            surroundings = Surroundings(folder, cache, settings, self.purse, self.turns.stopped)
             self._system = (system, systems.reopen(index.config(system).settings, surroundings))
         return self._system[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,32 @@ from memtrials.benchmarks.base import Session
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
+from memtrials.llm.money import Purse
+from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Surroundings, System, Usage
+from memtrials.systems.embedded import chunk_texts
+from memtrials.systems.embedding import endpoint_model
+from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
 
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Which systems to feed; data: where the release is, if it moved since build."""
+    """Which systems to feed; data: where the release is, if it moved since build; limits: of what they may spend on
+    embeddings."""
 
     systems: Sequence[str]
     data: Path | None = None
+    limits: CallLimits = NO_LIMITS
 
 
 def run(request: ReplayRequest, options: Options) -> Outcome:
@@ -124,6 +132,7 @@ class _Replay:
         self.request = request
         self.options = options
         self.turns = Turns()
+        self.purse = Purse()
         self._system: tuple[str, System] | None = None
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
@@ -141,10 +150,14 @@ class _Replay:
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Read every timeline and compare it with what build recorded; see that every system has what it needs from
-        outside (a dry run calls nothing, so it needs no key). Raises UserError."""
+        outside, and a price under a cap (a dry run calls nothing, so it needs no key). Raises UserError."""
         if not self.options.dry_run:
-            for spec in {work.config: work.spec for work in plan.work}.values():
+            specs = {work.config: work.spec for work in plan.work}
+            models = {config: model for config, spec in specs.items() if (model := endpoint_model(spec.state))}
+            for spec in specs.values():
                 spec.plugin.ready(spec.state, self.options.settings)
+            check_priced(sorted(models.values()), self.request.limits)
+            self.purse = embedding_purse(index, "replay", models, self.request.limits)
         by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
         for work in plan.work:
             name, task = work.parent.benchmark or "", work.parent.task or ""
@@ -171,9 +184,23 @@ class _Replay:
         return benchmarks.find(benchmark).sessions(self.data(body), benchmark, task, body)
 
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-        """What a dry run says: states and sessions that would be fed."""
+        """What a dry run says: states and sessions that would be fed, and what would be embedded elsewhere at most."""
         sessions = sum(len(index.task(w.parent.benchmark or "", w.parent.task or "").sessions) for w in plan.work)
-        return {"states": len(plan.work), "sessions": sessions}
+        return {"states": len(plan.work), "sessions": sessions, **embedding_forecast(self._embedded(index, plan))}
+
+    def _embedded(self, index: LedgerIndex, plan: Plan) -> Iterator[tuple[str, int]]:
+        """Model and tokens of each request for embeddings; no text goes to a model twice."""
+        known: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+        for work in plan.work:
+            state = work.spec.state
+            if (model := endpoint_model(state)) is None:
+                continue
+            seen = known[model, state.get("dimensions"), state.get("revision")]
+            name, task = work.parent.benchmark or "", work.parent.task or ""
+            for session in self.sessions(name, task, index.task(name, task)):
+                fresh = [t for t in dict.fromkeys(chunk_texts(session, state.get("chunk", "turn"))) if t not in seen]
+                seen.update(fresh)
+                yield from ((model, size) for size in request_sizes(fresh))
 
     # --- the work ---
 
@@ -187,8 +214,12 @@ class _Replay:
         return feed
 
     def _feed(self, index: LedgerIndex, work: Work, body: TaskBody) -> Record:
+        system = self._open(work.spec)
+        with billed(system.meter, self.purse):
+            return self._fed(index, work, body, system)
+
+    def _fed(self, index: LedgerIndex, work: Work, body: TaskBody, system: System) -> Record:
         spec: SystemSpec = work.spec
-        system = self._open(spec)
         benchmark, task = work.parent.benchmark or "", work.parent.task or ""
         timeline = self.sessions(benchmark, task, body)
         meter = system.meter
@@ -248,7 +279,8 @@ class _Replay:
         if self._system is None or self._system[0] != spec.id:
             self._close()
             folder = stores_folder(self.options.trials) / spec.id
-            surroundings = Surroundings(folder, cache_folder(self.options.settings), self.options.settings)
+            cache, settings = cache_folder(self.options.settings), self.options.settings
+            surroundings = Surroundings(folder, cache, settings, self.purse, self.turns.stopped)
             self._system = (spec.id, spec.plugin.open(spec.state, surroundings))
         return self._system[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -13,19 +14,22 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Systems are called synchronously and may wait for a service for minutes; one call is made at a time."""
+    """Systems are called synchronously and may wait for a service for minutes; one call is made at a time.
+
+    stopped: set when nothing more is to begin; it wakes who waits between two tries.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._closed = False
+        self.stopped = threading.Event()
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._closed = True
+        self.stopped.set()
 
     async def take(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns, when its turn has come. Raises ClosedError when nothing more is to begin."""
         async with self._turn:
-            if self._closed:
+            if self.stopped.is_set():
                 raise ClosedError("stopped")
             return await asyncio.to_thread(call, *args, **kwargs)
