@@ -124,6 +124,21 @@ def test_unreported_tokens_are_taken_at_their_dearest_and_are_unknown_afterwards
     assert "model-e reported no usage" in ended(told, 2).err
 
 
+def test_work_that_sent_nothing_before_a_cap_stays_pending(
+    built: Path, server: EmbeddingServer, env: dict[str, str], vector: str, table: dict[str, Any], tmp_path: Path
+):
+    """Part of the second state is in the cache, without its tokens; what it would send is over the cap."""
+    other = tmp_path / "other" / "trials.json"
+    other.parent.mkdir()
+    other.write_bytes(built.read_bytes())
+    server.script = lambda number, body: embedded(body, usage={})
+    stage(other, "replay", vector, "--limit", "1", env=env)
+    sent = len(server.requests)
+    outcome = stage(built, "replay", vector, "--max-cost", "0.0001", code=1, env=env)
+    assert (outcome["done"], outcome["failed"], outcome["left"]) == (1, 0, TASKS - 1)
+    assert len(server.requests) == sent
+
+
 def test_what_failed_states_took_is_recorded(built: Path, server: EmbeddingServer, env: dict[str, str], vector: str):
     def script(number: int, body: dict[str, Any]) -> Reply:
         return embedded(body) if number <= 2 else error(401, "invalid_api_key")

@@ -104,10 +104,10 @@ def billed(meter: Meter, purse: Purse) -> Iterator[None]:
         failure.usage = meter.usage(before, before)
         raise
     except (BudgetError, ClosedError) as stop:
-        capped = purse.max_requests is not None and meter.requests > before.requests
-        if not (capped or meter.answered_since(before)):
+        sent = meter.requests - before.requests
+        if not sent or not (purse.max_requests or meter.answered_since(before)):
             raise
-        usage, sent = meter.usage(before, before), meter.requests - before.requests
+        usage = meter.usage(before, before)
         message = f"{stop} after {sent} embedding requests; what they brought is in the cache"
         raise WorkFailedError("service", "transient", message, attempts=sent, usage=usage) from None
 
