@@ -83,9 +83,7 @@ def test_the_name_that_was_asked_for_comes_first_then_the_one_that_came_back(tab
     assert cost(Call(model_returned="m-2024-07-18", **million), "m") == pytest.approx(2.0)
     assert cost(Call(model_returned="m-2024-07-18", **million), "my-deployment") == pytest.approx(3.0)
     assert cost(Call(model_returned="m-2024-08-06", **million), "my-deployment") == pytest.approx(2.0)
-    assert cost(Call(model_returned="plain", **million), "m-2024-08-06") == pytest.approx(
-        1.0
-    )  # undated last
+    assert cost(Call(model_returned="plain", **million), "m-2024-08-06") == pytest.approx(1.0)  # undated last
     assert cost(Call(model_returned="other", **million), "my-deployment") is None
 
 
