@@ -15,7 +15,6 @@ from memtrials.index import LedgerIndex, Pair
 from memtrials.judging.payloads import Message
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
-from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.offline import OfflineReader
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
@@ -89,7 +88,7 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             readers.perform,
             role="reader",
             guarded="answer",
-            workers=request.limits.workers or MOST,
+            workers=request.limits.in_hand,
             check=readers.check,
             finish=readers.close,
             halt=readers.stop,

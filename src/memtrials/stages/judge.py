@@ -28,7 +28,6 @@ from memtrials.judging.verdicts import holds_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel, Endpoint, Reply
-from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
@@ -137,7 +136,7 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
             plan if request.import_replies is None else lambda index: judges.only_replied(index, plan(index)),
             judges.perform,
             role="judge",
-            workers=request.limits.workers or MOST,
+            workers=request.limits.in_hand,
             check=judges.check,
             finish=judges.close,
             halt=judges.stop,
