@@ -426,9 +426,10 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     data = evaluation() / "samples" / "inmind"
     given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
-    if name == "local":
-        given["limit"] = 2  # tasks: an answer or a verdict takes ten seconds
-    return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
+    names: tuple[str, ...] = ("bm25", "hybrid", "in-context")
+    if name == "local":  # an answer or a verdict takes five seconds
+        given["limit"], names = 2, ("hybrid",)
+    return _run("inmind", names, given, as_json, "demo.json")
 
 
 def _run(
