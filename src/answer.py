@@ -9,7 +9,7 @@
 #   "msgspec==0.23.0",
 #   "nltk==3.10.0",
 #   "numpy==2.4.6",
-#   "openai==3.57.0",
+#   "openai[aiohttp]==3.57.0",
 #   "orjson==3.13.0",
 #   "platformdirs==4.14.9",
 #   "python-dotenv==1.2.4",

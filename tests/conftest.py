@@ -2,13 +2,17 @@
 
 import os
 import shutil
+import ssl
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from memtrials.llm.engine import ChatModel
 from memtrials.settings import evaluation
 from support.cli import CONFIGURES, call_cli
+from support.model_server import KEY
+from support.trials import files
 
 SYSTEMS = ("bm25", "none", "in-context")
 """Systems that need no embeddings, so that loading no model slows the tests."""
@@ -30,6 +34,22 @@ def _nothing_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             patch.delenv(name)
         patch.setenv("MEMTRIALS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """Tries follow each other at once, and no certificates are read, which takes longer than a test needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ChatModel.__init__.__kwdefaults__, "pause", 0.0)
+        patch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
+        yield
+
+
+@pytest.fixture
+def key_stays_secret(tmp_path: Path) -> Iterator[None]:
+    """After the test: the key stands in no file that was written."""
+    yield
+    assert not [name for name, content in files(tmp_path).items() if KEY.encode() in content]
 
 
 @pytest.fixture(scope="session")

@@ -146,14 +146,19 @@ connecting = _with(
 model_path_option = click.option(
     "--model-path", type=FILE, help="The GGUF file of the model local [default: the bundled one]."
 )
-limiting = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
+capping = _with(  # caps count what the ledger has spent in the stage already, under the same configuration
     [
-        click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
-        click.option("--tpm", type=COUNT, help="At most so many tokens of prompt a minute."),
         click.option(
             "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Stop a stage before so many dollars."
         ),
         click.option("--max-requests", type=COUNT, help="Stop a stage before more requests than this."),
+    ]
+)
+limiting = _with(
+    [
+        click.option("--rpm", type=COUNT, help="At most so many requests a minute."),
+        click.option("--tpm", type=COUNT, help="At most so many tokens of prompt a minute."),
+        capping,
     ]
 )
 batching = click.option(
@@ -265,6 +270,7 @@ def build(benchmark: str, as_json: bool, **given: Any) -> int:
 @click.option("--state-per-query", is_flag=True, help="One state for each query, for systems that learn when asked.")
 @connecting
 @repeating
+@capping
 @selecting
 @working
 def replay(
@@ -278,8 +284,9 @@ def replay(
     """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states."""
     from memtrials.stages import replay as stage
 
+    limits = _limits(given)
     options = _options(given)
-    request = stage.ReplayRequest(systems, data, manifest, state_per_query)
+    request = stage.ReplayRequest(systems, data, manifest, state_per_query, limits)
     return _finish(stage.run(request, options), options.quiet, as_json)
 
 
@@ -291,6 +298,7 @@ def replay(
 @connecting
 @repeating
 @forcing
+@capping
 @selecting
 @working
 def fetch(
@@ -299,8 +307,10 @@ def fetch(
     """Ask each query of each frozen state, and record the contexts."""
     from memtrials.stages import fetch as stage
 
+    limits = _limits(given)
     options = _options(given)
-    return _finish(stage.run(stage.FetchRequest(systems, k, order, date_in_query), options), options.quiet, as_json)
+    request = stage.FetchRequest(systems, k, order, date_in_query, limits)
+    return _finish(stage.run(request, options), options.quiet, as_json)
 
 
 @cli.command()
@@ -458,9 +468,10 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
     given["profile"] = "plain"
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
-    if name == "local":
-        given["limit"] = 2  # tasks: an answer or a verdict takes ten seconds
-    return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
+    names: tuple[str, ...] = ("bm25", "hybrid", "in-context")
+    if name == "local":  # an answer or a verdict takes five seconds
+        given["limit"], names = 2, ("hybrid",)
+    return _run("inmind", names, given, as_json, "demo.json")
 
 
 ASKING = ("profile", "prompts", "upstream", "model_path")

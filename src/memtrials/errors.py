@@ -26,7 +26,7 @@ class WorkFailedError(Exception):
 
     cause: who failed (MEASURING §3). class_: `content` (this item), `transient` (may pass), `fatal` (every item
     will meet it, so the stage stops). raw: what the service really sent, kept for the record. call: the
-    `Call` of a reply that was paid for.
+    `Call` of a reply that was paid for. usage: what a system's own calls took.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class WorkFailedError(Exception):
         attempts: int = 1,
         raw: str | None = None,
         call: Any = None,
+        usage: dict[str, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.cause: Cause = cause
@@ -46,6 +47,7 @@ class WorkFailedError(Exception):
         self.attempts = attempts
         self.raw = raw
         self.call = call
+        self.usage = usage
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UserError:

@@ -16,7 +16,6 @@ from memtrials.errors import UserError, unknown
 from memtrials.ledger import Ledger
 from memtrials.records import (
     KINDS,
-    ROLES,
     BatchBody,
     ConfigBody,
     Gold,
@@ -190,11 +189,6 @@ class LedgerIndex:
         if not found:
             raise unknown(role or "configuration", name, [*mine, *(i.rpartition("-")[0] for i in mine)])
         return found
-
-    def role_of(self, config_id: str) -> Role:
-        """Which of the four a configuration is."""
-        header = self.configs[config_id]
-        return next(role for role in ROLES if getattr(header, role) == config_id)
 
     @cached_property
     def tasks(self) -> dict[tuple[str, str], Header]:

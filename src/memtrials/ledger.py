@@ -214,9 +214,14 @@ class Ledger:
         would say again is left out. Raises UserError and leaves the file as it was when it can't be written."""
         try:
             with self._mutex, self._lock:
+                is_new = not self.path.exists()
                 fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
                 try:
                     self._commit_locked(fd, lines, headers)
+                except OSError:
+                    if is_new:
+                        self.path.unlink()
+                    raise
                 finally:
                     os.close(fd)
         except OSError as error:

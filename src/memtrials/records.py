@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
@@ -204,7 +204,6 @@ class IngestBody(Body, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     sessions: int
     turns: int
-    chunks: int | None = None
     forked_at: int | None = None
     effort: Effort | None = None
     usage: dict[str, int] | None = None
@@ -226,14 +225,28 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     time: str | None = None
 
 
+class Fit(msgspec.Struct, frozen=True):
+    """How a context was made to fit (MEASURING §8), in tokens of o200k_base: at most `asked` of its `tokens`, of which
+    `used` were kept. Of its turns so many are whole, partial (cut) and dropped."""
+
+    asked: int
+    tokens: int
+    used: int
+    whole: int
+    partial: int
+    dropped: int
+
+
 class RetrievalBody(Body, frozen=True, kw_only=True):
-    """One trial's retrieval. context is the exact text a reader sees; date is the question's own. answer: what a system
-    that answers by itself said. protocol: `state shared` where earlier queries may have changed the state."""
+    """One trial's retrieval. context is the exact text a reader sees; date is the question's own. fit: None where
+    everything is shown however long it is. answer: what a system that answers by itself said. protocol: `state shared`
+    where earlier queries may have changed the state."""
 
     question: str
     context: str
     date: str | None = None
     items: tuple[Item, ...] | None = None
+    fit: Fit | None = None
     effort: Effort | None = None
     usage: dict[str, int] | None = None
     answer: str | None = None
@@ -245,7 +258,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model call really was: sent are the parameters as sent (JSON text), model_returned what answered.
     seconds: of the last attempt alone; queued_seconds: waiting for a place, all attempts together.
     wasted: tokens of earlier replies to the same request that were of no use. batch: it came by a batch service, which
-    costs half the price and has no time of its own."""
+    has prices of its own and no time."""
 
     model_returned: str | None = None
     base_url: str | None = None
@@ -287,13 +300,15 @@ class VerdictBody(Body, frozen=True, kw_only=True):
 
 
 class FailureBody(Body, frozen=True, kw_only=True):
-    """Work that failed; its header has the key and repeat of that work, its stage and class."""
+    """Work that failed; its header has the key and repeat of that work, its stage and class. call and usage: what it
+    took all the same."""
 
     cause: Cause
     message: str
     attempts: int
     seconds: float | None = None
     call: Call | None = None
+    usage: dict[str, int] | None = None
     raw: str | None = None
 
 
@@ -310,13 +325,14 @@ class BatchBody(Body, frozen=True, kw_only=True):
     """Work handed to a provider's batch service, and what became of it (see `stages/handover.py`).
 
     work: (key, repeat) of what is in flight while the record is open and none has it as parent. made_from: for each
-    the id of the record it is made from, and its metric. provider: where it was sent, what was sent, and the
-    provider's own names and words. dearest: US dollars it can cost at most, where a cap made that matter.
+    the id of the record it is made from, its metric, and its query where that record is a task. provider: where it was
+    sent, what was sent, and the provider's own names and words. dearest: US dollars it can cost at most, where a cap
+    made that matter.
     """
 
     state: Literal["open", "closed"]
     work: tuple[tuple[str, int], ...]
-    made_from: tuple[tuple[str, str | None], ...] = ()
+    made_from: tuple[tuple[str | None, ...], ...] = ()
     provider: dict[str, str] = {}
     dearest: float | None = None
 
@@ -476,8 +492,3 @@ def decode_body(kind: Kind, body: bytes | memoryview) -> Any:
 def describe(settings: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The names of the settings in which two configurations differ, sorted."""
     return sorted(k for k in {*settings, *other} if settings.get(k) != other.get(k))
-
-
-def fields_in_order(headers: Sequence[Header], field: str) -> list[str]:
-    """Distinct values of a header field, in order of first appearance, missing ones left out."""
-    return list(dict.fromkeys(v for h in headers if (v := getattr(h, field)) is not None))

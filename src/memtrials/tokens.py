@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 from memtrials.records import clean_text
 
@@ -21,9 +22,43 @@ def count_tokens(text: str) -> int:
     return _counter()(clean_text(text))
 
 
+def cut_tokens(text: str, most: int, keep: Literal["oldest", "newest"]) -> str:
+    """The beginning (oldest) or the end of a text in at most so many tokens, cut between two of them.
+
+    A character that takes several tokens isn't parted, so it may be a few less. Beginnings are prefixes of one another.
+    """
+    encode, decode = _codec()
+    whole = clean_text(text)
+    tokens = encode(whole)
+    if len(tokens) <= most:
+        return whole
+    for count in range(most, 0, -1):
+        try:
+            part = decode(tokens[:count] if keep == "oldest" else tokens[-count:])
+        except ValueError:
+            continue
+        if count_tokens(part) <= most:  # without what stood beside it, an end may be written in other tokens
+            return part
+    return ""
+
+
 def vocabulary_source() -> str:
     """Which library counts: `tiktoken` where its vocabulary file is cached, else `bpe-openai`."""
     return "tiktoken" if _tiktoken_is_cached() else "bpe-openai"
+
+
+@cache
+def _codec() -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
+    """From text to tokens and back; back raises ValueError for parts of characters."""
+    if vocabulary_source() == "tiktoken":
+        import tiktoken
+
+        encoding = tiktoken.get_encoding(ENCODING)
+        return encoding.encode_ordinary, lambda tokens: encoding.decode_bytes(tokens).decode()
+    from bpe_openai import _bindings
+
+    tokenizer: Any = _bindings.tokenizer_for_encoding(ENCODING)
+    return tokenizer.encode, tokenizer.decode
 
 
 @cache

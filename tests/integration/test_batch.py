@@ -5,7 +5,6 @@ The service is on loopback; the ledger is the bundled sample's: 16 trials in eac
 
 import json
 import signal
-import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -24,23 +23,11 @@ from memtrials.stages import handover
 from support.batch_server import BatchServer
 from support.cli import call_cli, environment, run_cli
 from support.model_server import KEY, Reply, always, error, ok
-from support.trials import ended, files, records, stage
+from support.trials import answer, ended, files, judge, records, stage
 
+pytestmark = pytest.mark.usefixtures("quick", "key_stays_secret")
 ALL = 3 * 16
 BM25 = ("--system", "bm25")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No certificates are read, which takes longer than a test needs."""
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
-
-
-@pytest.fixture(autouse=True)
-def _key_stays_secret(tmp_path: Path) -> Iterator[None]:
-    """After every test: the key stands in no file that was written."""
-    yield
-    assert not [name for name, content in files(tmp_path).items() if KEY.encode() in content]
 
 
 @pytest.fixture
@@ -48,16 +35,6 @@ def server() -> Iterator[BatchServer]:
     """A service whose model answers everything. Nothing may ever be submitted twice while it is in flight."""
     with BatchServer(always(ok("Use tamari."))) as running:
         yield running
-
-
-def answer(server: BatchServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """`answer --reader model-a`."""
-    return stage(trials, "answer", "--reader", "model-a", *arguments, code=code, env=server.environment())
-
-
-def judge(server: BatchServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """`judge --judge model-j`."""
-    return stage(trials, "judge", "--judge", "model-j", *arguments, code=code, env=server.environment())
 
 
 def batch(server: BatchServer, trials: Path, *arguments: str, code: int = 0) -> Any:
@@ -647,7 +624,7 @@ def test_another_base_url_is_not_asked_about_a_batch(fetched: Path, server: Batc
     [
         (("answer", "--batch"), "--batch needs a model: name one with --reader"),
         (("judge", "--batch"), "--batch needs a model: name one with --judge"),
-        (("judge", "--judge", "m", "--batch", "--probe"), "--batch goes with neither --probe nor --import-replies"),
+        (("judge", "--judge", "m", "--batch", "--import-replies", "x"), "--batch sends requests; it doesn't go with"),
         (("answer", "--reader", "m", "--batch", "--force"), "no key for reader m"),
     ],
 )

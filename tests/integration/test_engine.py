@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import threading
@@ -26,19 +25,14 @@ from memtrials.llm.limits import FIRST, Gate
 from support.cli import call_cli, environment
 from support.model_server import KEY, ModelServer, Script, always, drop, error, in_turn, late, ok, raw
 from support.model_server import Reply as Sent
-from support.trials import ended, files, records, stage
+from support.trials import answer, ended, files, judge, records, stage
 
+pytestmark = pytest.mark.usefixtures("quick")
 ONE = ("--system", "bm25", "--task", "2/query")
 ALL = ("--system", "bm25")
+TARGET = ("--metric", "target-recall")
 LONGEST = 16384
 """The longest reply a reader may give, in tokens."""
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once, and no certificates are read, which takes longer than a test needs."""
-    monkeypatch.setitem(ChatModel.__init__.__kwdefaults__, "pause", 0.0)
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
 
 
 @pytest.fixture
@@ -59,17 +53,6 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(money, "_table", either)
     return rows
-
-
-def answer(server: ModelServer, trials: Path, *arguments: str, code: int = 0, **env: str) -> dict[str, Any]:
-    """`answer --reader model-a`, with the server behind it."""
-    return stage(trials, "answer", "--reader", "model-a", *arguments, code=code, env={**server.environment(), **env})
-
-
-def judge(server: ModelServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """`judge --judge model-j --metric target-recall`, with the server behind it."""
-    chosen = ("--judge", "model-j", "--metric", "target-recall")
-    return stage(trials, "judge", *chosen, *arguments, code=code, env=server.environment())
 
 
 def call_of(trials: Path, kind: str = "answer") -> dict[str, Any]:
@@ -183,7 +166,7 @@ def test_thoughts_reach_neither_the_answer_nor_the_verdict_and_are_counted(fetch
     with ModelServer(always(ok(f"{thought}Use tamari.", usage=usage))) as server:
         answer(server, fetched, *ONE)
         server.script = always(ok(f'{thought}{{"score": 1, "reason": "r"}}', usage=usage))
-        judge(server, fetched, *ONE)
+        judge(server, fetched, *ONE, *TARGET)
     (said,), (verdict,) = records(fetched, "answer"), records(fetched, "verdict")
     assert said["body"]["text"] == "Use tamari."
     assert verdict["body"]["score"] == 1.0
@@ -322,7 +305,7 @@ def test_a_wrong_key_costs_one_request(fetched: Path, workers: str) -> None:
         (line,) = [line for line in finished.err.splitlines() if line.startswith("memtrials: ")]
         told = "HTTP 401: Incorrect API key provided: ***; check the model, its base URL and its key"
         assert line == f"memtrials: model model-a at {server.url}: {told}"
-        outcome = judge(server, fetched, *ALL, "--workers", workers, code=2)
+        outcome = judge(server, fetched, *ALL, *TARGET, "--workers", workers, code=2)
         assert (outcome["pending"], outcome["failed"], outcome["left"]) == (8, 1, 7)
         assert len(server.requests) == 2
 
@@ -570,13 +553,13 @@ def test_what_failed_items_cost_is_kept_with_the_last_reply(fetched: Path) -> No
 
 def test_an_unreadable_verdict_is_asked_for_again_and_its_raw_reply_kept(fetched: Path) -> None:
     with ModelServer(in_turn(ok("I'd say 1."), ok('{"score": 1}'))) as server:
-        judge(server, fetched, *ONE)
+        judge(server, fetched, *ONE, *TARGET)
         assert (call_of(fetched, "verdict")["attempts"], call_of(fetched, "verdict")["wasted_prompt_tokens"]) == (
             2,
             100,
         )
         server.script = always(ok("I'd say 1."))
-        judge(server, fetched, *ALL, "--task", "5", code=1)
+        judge(server, fetched, *ALL, *TARGET, "--task", "5", code=1)
     (failure,) = records(fetched, "failure")
     assert json.loads(failure["body"]["raw"])["choices"][0]["message"]["content"] == "I'd say 1."
     assert (failure["body"]["attempts"], failure["body"]["call"]["wasted_completion_tokens"]) == (CONTENT_ATTEMPTS, 40)

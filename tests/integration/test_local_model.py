@@ -24,6 +24,8 @@ from memtrials.errors import UserError
 from memtrials.judging.verdicts import VERDICT_FORMAT, parse_score
 from memtrials.llm import local
 from memtrials.llm.engine import ChatModel, Endpoint, Reply
+from support.cli import run_cli
+from support.trials import records
 
 
 def _installed() -> bool:
@@ -350,3 +352,30 @@ def _eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+# --- the stages ---
+
+
+@needs_model
+@pytest.mark.slow
+def test_the_demo_answers_and_judges_with_a_real_model(tmp_path: Path) -> None:
+    """Two tasks, two queries each, through the command as a user runs it."""
+    trials = tmp_path / "demo.json"
+    finished = run_cli("demo", "--llm", "local", "--trials", str(trials))
+    assert finished.code == 0, finished.err
+    assert "class D: demonstration model" in finished.out
+    found = records(trials)
+    by_kind = {kind: [r for r in found if r["kind"] == kind] for kind in ("retrieval", "answer", "verdict", "failure")}
+    assert {kind: len(some) for kind, some in by_kind.items()} == {
+        "retrieval": 4,
+        "answer": 4,
+        "verdict": 10,  # naive and direct recall of one query; target recall, application and answer only of the other
+        "failure": 0,
+    }
+    for answer in by_kind["answer"]:
+        assert answer["body"]["text"].strip()
+        assert answer["body"]["call"]["model_returned"] == "SmolLM2-135M-Instruct.Q4_1"
+        assert answer["body"]["call"]["completion_tokens"] > 0
+    again = run_cli("demo", "--llm", "local", "--trials", str(trials), "--json")
+    assert [stage["appended"] for stage in json.loads(again.out)] == [0] * 5

@@ -6,7 +6,6 @@ A scripted server on loopback stands for the model; the ledger is the bundled sa
 import asyncio
 import json
 import shutil
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,9 @@ from support.model_server import (
     ok,
     raw,
 )
-from support.trials import ended, files, records, stage
+from support.trials import answer, ended, files, judge, records, stage
 
+pytestmark = pytest.mark.usefixtures("quick", "key_stays_secret")
 RELEASE = Path(__file__).resolve().parents[3] / "shared" / "data" / "inmind"
 ONE = ("--system", "bm25", "--task", "2/query")
 BOTH = ("--system", "bm25", "--task", "2")
@@ -52,35 +52,11 @@ PROMPT_OF = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once, and no certificates are read, which takes longer than a test needs."""
-    monkeypatch.setitem(ChatModel.__init__.__kwdefaults__, "pause", 0.0)
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
-
-
-@pytest.fixture(autouse=True)
-def _key_stays_secret(tmp_path: Path) -> Iterator[None]:
-    """After every test: the key stands in no file that was written."""
-    yield
-    assert not [name for name, content in files(tmp_path).items() if KEY.encode() in content]
-
-
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
     """A model that answers everything."""
     with ModelServer(always(ok("Use tamari."))) as running:
         yield running
-
-
-def answer(server: ModelServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """`answer --reader model-a`, with the server behind it."""
-    return stage(trials, "answer", "--reader", "model-a", *arguments, code=code, env=server.environment())
-
-
-def judge(server: ModelServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    """`judge --judge model-j`, with the server behind it."""
-    return stage(trials, "judge", "--judge", "model-j", *arguments, code=code, env=server.environment())
 
 
 def told(server: ModelServer, trials: Path, *arguments: str, code: int) -> Finished:
@@ -639,8 +615,8 @@ def test_prompts_that_are_not_the_published_ones_are_refused(
     folder.mkdir(parents=True)
     for name in ("answer_system", *PROMPT_OF.values()):
         (folder / f"{name}.txt").write_text("Be kind.\n{context}", "utf-8")
-    for stage, role, first in (("answer", "reader", "answer_system"), ("judge", "judge", "judge_answer_only")):
-        other = told(server, fetched, stage, f"--{role}", "m", *official, code=2)
+    for verb, role, first in (("answer", "reader", "answer_system"), ("judge", "judge", "judge_answer_only")):
+        other = told(server, fetched, verb, f"--{role}", "m", *official, code=2)
         assert other.err.startswith(f"memtrials: {upstream}: {first} isn't the published prompt (SHA-256 ")
         assert other.err.count("\n") == 1
     homeless = told(server, fetched, "judge", "--judge", "m", "--prompts", "official", code=2)

@@ -211,7 +211,7 @@ def test_the_panel_in_the_documentation(tmp_path: Path) -> None:
         ('[[judge]]\nprompts = "default"', "judge 1: model is missing"),
         ('[[judge]]\nmodel = "m"\n[[judge]]\nmodle = "n"', "judge 2: unknown key 'modle'; did you mean model?"),
         ("[[judge]]\nmodel = 3", "judge 1: model must be a text"),
-        ('[[judge]]\nmodel = "m"\nprompts = "sterm"', "unknown set of judge prompts of inmind, or folder of yours 'sterm'"),
+        ('[[judge]]\nmodel = "m"\nprompts = "sterm"', "unknown set of judge prompts of inmind"),
         ('[[judge]]\nmodel = "m"\nprompts = "official"', "--prompts official needs --upstream DIR"),
         ('[[judge]]\nmodel = "m"\nprompts = "."', "judge_answer_only.txt: this prompt is missing; copy it from "),
         ('[[judge]]\nmodel = "m"\n[[judge]]\nmodel = "m"', "judge m is named twice with the same prompts"),

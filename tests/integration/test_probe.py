@@ -135,11 +135,11 @@ def test_a_probe_is_paid_for_once_and_again_only_what_failed(built: Path) -> Non
 
 
 def test_no_score_knows_of_probes(judged: Path) -> None:
-    """Numbers, agreement, attribution, trials and status are those of the ledger without them."""
+    """Numbers, agreement, attribution, trials and the rows of systems are those of the ledger without them."""
 
     def shown() -> list[Any]:
         found = folded(judged)
-        rows = json.loads(call_cli("status", "--json", "--trials", str(judged)).out)["rows"]
+        rows = [r for r in stage(judged, "status")["rows"] if r["system"]]
         trials = call_cli("view", "--trials", str(judged)).out
         return [found["numbers"], found["attributions"], found["agreements"], rows, trials]
 

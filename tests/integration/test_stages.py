@@ -33,7 +33,7 @@ from memtrials.ledger import Ledger
 from memtrials.records import FailureBody
 from memtrials.systems.base import Meter, Plugin, Retrieved
 from support.cli import Finished, call_cli, environment
-from support.trials import ended, files, records, stage
+from support.trials import all_at_once, ended, files, records, stage
 
 BENCHMARK = "inmind@sample"
 TASKS = ("2", "5", "9", "14", "21", "22", "30", "41")
@@ -1061,20 +1061,6 @@ def test_metrics_change_nothing(judged: Path):
 
 
 # At once
-
-
-def all_at_once(trials: Path, *commands: tuple[str, ...]) -> None:
-    """Run commands in processes of their own, all at the same time."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "memtrials", *command, "--trials", str(trials), "--quiet"],
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for command in commands
-    ]
-    assert [(child.communicate()[1], child.returncode) for child in children] == [("", 0)] * len(commands)
 
 
 def test_shards_systems_and_stages_work_at_once(built: Path, sample: Path):

@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -21,21 +20,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from memtrials.llm.engine import ChatModel
 from support.cli import call_cli, environment
 from support.model_server import ModelServer, Reply, error, late, ok
 from support.trials import ended, files, records, stage
 
+pytestmark = pytest.mark.usefixtures("quick")
 JUDGE_TOKENS = 4096
 WORKERS = 8
 BM25 = ("--system", "bm25")
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once, and no certificates are read, which takes longer than a test needs."""
-    monkeypatch.setitem(ChatModel.__init__.__kwdefaults__, "pause", 0.0)
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
 
 
 def speak(number: int, body: dict[str, Any]) -> Reply:

@@ -9,6 +9,9 @@ request's own thread, so it may wait.
 """
 
 import json
+import os
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -50,13 +53,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. after: seconds to wait first; dropped: the connection is closed without a byte."""
+    """What is sent back. after: seconds to wait first; midway: seconds between the halves of the body; dropped: the
+    connection is closed without a byte; reset: it is reset after half of the body."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     after: float = 0.0
+    midway: float = 0.0
     dropped: bool = False
+    reset: bool = False
 
 
 Script = Callable[[int, dict[str, Any]], Reply]
@@ -104,6 +110,16 @@ def raw(body: bytes, content_type: str = "application/json", status: int = 200) 
 def late(seconds: float, reply: Reply) -> Reply:
     """A reply after a wait."""
     return replace(reply, after=seconds)
+
+
+def slow(seconds: float, reply: Reply) -> Reply:
+    """A reply whose body takes so long."""
+    return replace(reply, midway=seconds)
+
+
+def reset(reply: Reply) -> Reply:
+    """Half of a reply, then the connection is reset."""
+    return replace(reply, reset=True)
 
 
 def in_turn(*replies: Reply) -> Script:
@@ -187,7 +203,21 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(reply.body)
+            half = len(reply.body) // 2
+            self.wfile.write(reply.body[:half])
+            if reply.reset:
+                self._reset()
+                return
+            if reply.midway:
+                self.wfile.flush()
+                time.sleep(reply.midway)
+            self.wfile.write(reply.body[half:])
+
+        def _reset(self) -> None:
+            self.wfile.flush()
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+            self.close_connection = True
 
         def log_message(self, *_: object) -> None:
             """Nothing is printed."""

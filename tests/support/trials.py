@@ -1,10 +1,13 @@
 """What a test asks of a ledger: run a stage on it, look at its records, compare its files."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from support.cli import Finished, call_cli
+from support.cli import Finished, call_cli, environment
+from support.model_server import ModelServer
 
 
 def ended(finished: Finished, code: int = 0) -> Finished:
@@ -19,6 +22,31 @@ def stage(trials: Path, *arguments: str, code: int = 0, env: dict[str, str] | No
     outcome = json.loads(finished.out)
     assert isinstance(outcome, dict)
     return outcome
+
+
+def all_at_once(trials: Path, *commands: tuple[str, ...], env: dict[str, str] | None = None) -> None:
+    """Run commands in processes of their own, all at the same time."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "memtrials", *command, "--trials", str(trials), "--quiet"],
+            env=environment(env),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    assert [(child.communicate()[1], child.returncode) for child in children] == [("", 0)] * len(commands)
+
+
+def answer(server: ModelServer, trials: Path, *arguments: str, code: int = 0, **env: str) -> dict[str, Any]:
+    """`answer --reader model-a`, with the server behind it."""
+    chosen = ("--reader", "model-a")
+    return stage(trials, "answer", *chosen, *arguments, code=code, env={**server.environment(), **env})
+
+
+def judge(server: ModelServer, trials: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """`judge --judge model-j`, with the server behind it."""
+    return stage(trials, "judge", "--judge", "model-j", *arguments, code=code, env=server.environment())
 
 
 def records(trials: Path, kind: str | None = None) -> list[dict[str, Any]]:

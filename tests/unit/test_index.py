@@ -393,7 +393,6 @@ def test_a_configuration_is_read_from_its_record(tmp_path: Path):
     assert index.config(READER.header.key or "") == ConfigBody(
         role="reader", name="org/model-4.1", settings={"temperature": 0}
     )
-    assert index.role_of(READER.header.key or "") == "reader"
     with pytest.raises(UserError, match="unknown configuration 'bm25-0'"):
         index.config("bm25-0")
 

@@ -385,6 +385,17 @@ def test_a_full_disk_leaves_the_file_as_it_was(path: Path, before: bytes, monkey
         assert ids(ledger)[-1] == "a5"
 
 
+def test_a_full_disk_leaves_no_file_where_there_was_none(path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Ledger.open(path, create=True) as ledger:
+        with monkeypatch.context() as full:
+            full.setattr(ledger_module, "_sync", disk_full)
+            with pytest.raises(UserError, match="No space left"):
+                ledger.append(answer("a1"))
+        assert not path.exists()
+        ledger.append(answer("a2"))
+        assert ids_in(path) == ids(ledger) == ["a2"]
+
+
 def test_a_write_that_stops_half_way_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch):
     write_ledger(path, [answer("a1")])
     before = path.read_bytes()

@@ -222,6 +222,24 @@ def test_a_turn_given_to_a_cancelled_waiter_goes_to_the_next(run: Run) -> None:
     run(race())
 
 
+def test_a_pause_ends_when_it_is_closed(run: Run) -> None:
+    gate = Gate(2)
+
+    async def pausing() -> None:
+        loop = asyncio.get_running_loop()
+        await gate.pause(30)
+        assert loop.time() == 1030
+        waiting = asyncio.create_task(gate.pause(60))
+        await asyncio.sleep(1)
+        gate.close()
+        for pause in (waiting, gate.pause(60), gate.pause(0)):
+            with pytest.raises(ClosedError):
+                await pause
+        assert loop.time() == 1031
+
+    run(pausing())
+
+
 def test_closed_it_sends_nothing_more_and_nobody_goes_on_waiting(run: Run) -> None:
     gate = Gate(2, rpm=6)
 

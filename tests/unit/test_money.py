@@ -9,7 +9,17 @@ import pytest
 
 from memtrials.errors import UserError
 from memtrials.llm import money
-from memtrials.llm.money import BudgetError, Price, Purse, cost, longest_reply, price, tokens_of, window
+from memtrials.llm.money import (
+    BudgetError,
+    Price,
+    Purse,
+    cost,
+    embedding_cost,
+    longest_reply,
+    price,
+    tokens_of,
+    window,
+)
 from memtrials.records import Call
 
 PRICES: dict[str, Any] = {"m": {"input": 2.0, "cached_input": 0.5, "output": 8.0}, "plain": {"input": 1, "output": 4}}
@@ -42,12 +52,63 @@ def test_without_usage_the_cost_is_unknown_and_not_zero(tables: dict[str, Any]) 
     assert tokens_of(Call()) is None
 
 
+def test_what_a_call_in_a_batch_costs_stands_in_the_table(tables: dict[str, Any]) -> None:
+    call = Call(prompt_tokens=1_000_000, completion_tokens=500_000, batch=True)
+    assert cost(call, "m") == pytest.approx(6.0)  # no share is named, so the full price
+    tables["batch"] = 0.5
+    assert cost(call, "m") == pytest.approx(3.0)
+    tables["m"] = {**tables["m"], "batch": 0.25}
+    assert (cost(call, "m"), cost(call, "plain")) == (pytest.approx(1.5), pytest.approx(1.5))
+    assert cost(Call(prompt_tokens=1_000_000, completion_tokens=500_000), "m") == pytest.approx(6.0)
+
+
+DATED = {"m-2024-07-18": 2.0, "m-20240718": 2.0, "plain-2024-07-18": 1.0, "org/m-2024-07-18": None}
+UNDATED = ("m-mini", "m-2024", "m-2024-07", "m-2024-13-18", "m-2024-0718", "m-12345678", "m-2024-07-18-x", "mm", "")
+
+
+@pytest.mark.parametrize(("name", "dollars"), [*DATED.items(), *dict.fromkeys(UNDATED).items()])
+def test_a_snapshot_has_its_models_price_and_nothing_else_is_guessed(
+    tables: dict[str, Any], name: str, dollars: float | None
+) -> None:
+    found = price(name)
+    assert (found.input if found else None) == dollars
+    tables["m"] = {**tables["m"], "context": 1000}
+    tables["plain"] = {**tables["plain"], "context": 1000}
+    assert window(name) == (1000 if dollars else None)
+
+
+def test_the_name_that_was_asked_for_comes_first_then_the_one_that_came_back(tables: dict[str, Any]) -> None:
+    tables["m-2024-07-18"] = {"input": 3.0, "output": 9.0}
+    million = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
+    assert cost(Call(model_returned="m-2024-07-18", **million), "m") == pytest.approx(2.0)
+    assert cost(Call(model_returned="m-2024-07-18", **million), "my-deployment") == pytest.approx(3.0)
+    assert cost(Call(model_returned="m-2024-08-06", **million), "my-deployment") == pytest.approx(2.0)
+    assert cost(Call(model_returned="plain", **million), "m-2024-08-06") == pytest.approx(1.0)  # undated last
+    assert cost(Call(model_returned="other", **million), "my-deployment") is None
+
+
+def test_embeddings_cost_what_was_sent(tables: dict[str, Any]) -> None:
+    assert embedding_cost({"embedding_requests": 2, "embedding_tokens": 500_000}, "m") == pytest.approx(1.0)
+    assert embedding_cost({"embedding_requests": 2}, "m") is None  # the endpoint didn't say
+    assert embedding_cost({"embedding_requests": 2, "embedding_tokens": 5}, "unknown") is None
+    assert embedding_cost({"embedding_requests": 0, "charged_embedding_tokens": 9}, "unknown") == 0
+
+
 def test_the_longest_reply_is_what_the_parameters_say() -> None:
     assert longest_reply({"max_completion_tokens": 10}) == longest_reply({"max_tokens": 10}) == 10
     assert longest_reply({"temperature": 0}) == 0
 
 
-@pytest.mark.parametrize("row", [{}, {"input": 1}, {"input": "much", "output": 1}, {"input": None, "output": 1}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"input": 1},
+        {"input": "much", "output": 1},
+        {"input": None, "output": 1},
+        {"input": 1, "output": 1, "batch": "half"},
+    ],
+)
 def test_a_malformed_price_is_named(tables: dict[str, Any], row: dict[str, Any]) -> None:
     tables["m"] = row
     with pytest.raises(UserError, match=r"prices\.toml, \[m\]: input and output must be numbers"):
@@ -68,7 +129,8 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_tables_that_come_with_it_can_be_read() -> None:
-    assert price("gpt-4o-mini") == Price(input=0.15, cached_input=0.075, output=0.60)
+    assert price("gpt-4o-mini") == Price(input=0.15, cached_input=0.075, output=0.60, batch=0.5)
+    assert price("text-embedding-3-small") == Price(input=0.02, cached_input=0.02, output=0, batch=0.5)
     assert window("gpt-4o-mini") == 128_000
     assert (price("model-a"), window("model-a")) == (None, None)
 

@@ -37,7 +37,6 @@ from memtrials.records import (
     decode_header,
     describe,
     encode,
-    fields_in_order,
     new_id,
     plain_name,
     sha256,
@@ -150,11 +149,6 @@ def test_ids_are_ulids_and_never_repeat():
 
 def test_what_differs_between_two_configurations_is_named():
     assert describe({"model": "a", "seed": 1, "k": 1}, {"model": "b", "seed": 1, "top_p": 1}) == ["k", "model", "top_p"]
-
-
-def test_values_of_a_field_in_order_of_first_appearance():
-    headers = [record(str(n), reader=reader).header for n, reader in enumerate(["b", None, "a", "b"])]
-    assert fields_in_order(headers, "reader") == ["b", "a"]
 
 
 # How a record is written

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtrials import tokens
-from memtrials.tokens import count_tokens, vocabulary_source
+from memtrials.tokens import count_tokens, cut_tokens, vocabulary_source
 
 ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 NAME = hashlib.sha1(ADDRESS.encode()).hexdigest()
@@ -117,6 +118,45 @@ def test_long_texts_are_counted(counters: Counters, text: str):
     """bpe-openai's own front refuses a million characters and 200,000 tokens."""
     by_tiktoken, by_bpe_openai = counters
     assert by_bpe_openai(text) == by_tiktoken(text)
+
+
+Cutters = list[Callable[[str, int, Any], str]]
+
+
+@pytest.fixture(scope="module")
+def cutters(vocabulary: Path, counters: Counters) -> Cutters:
+    """`cut_tokens` by tiktoken and by bpe-openai."""
+    cutters: Cutters = []
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in (str(vocabulary), ""):
+            patch.setenv("TIKTOKEN_CACHE_DIR", folder)
+            codec = tokens._codec.__wrapped__()
+
+            def cut(text: str, most: int, keep: Any, codec: Any = codec) -> str:
+                with pytest.MonkeyPatch.context() as one:
+                    one.setattr(tokens, "_codec", lambda: codec)
+                    return cut_tokens(text, most, keep)
+
+            cutters.append(cut)
+    return cutters
+
+
+def test_a_text_is_cut_between_two_tokens():
+    """Six tokens: I, like, green, tea, a comma and "too"."""
+    line = "I like green tea, too"
+    assert [cut_tokens(line, n, "oldest") for n in (0, 1, 4, 6, 99)] == ["", "I", "I like green tea", line, line]
+    assert [cut_tokens(line, n, "newest") for n in (0, 1, 4, 6, 99)] == ["", " too", " green tea, too", line, line]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40), most=st.integers(0, 20))
+def test_a_cut_text_is_an_end_of_the_whole_and_fits_whatever_library_cuts(cutters: Cutters, text: str, most: int):
+    for keep, holds in (("oldest", str.startswith), ("newest", str.endswith)):
+        first, second = (cut(text, most, keep) for cut in cutters)
+        assert first == second
+        assert holds(text, first)
+        assert count_tokens(first) <= most
+        assert first == text or count_tokens(text) > most
 
 
 # Which library counts

@@ -1,4 +1,4 @@
-"""A provider's batch service: a file of requests goes in, files of results come out, in a day and at half the price.
+"""A provider's batch service: a file of requests goes in, files of results come out, in a day and at a lower price.
 
 Every submission has a name of ours that stands in its metadata and in its file's name, so that after a crash the
 provider can be asked whether there is one.

@@ -81,13 +81,18 @@ class Gate:
 
     async def _pace(self, tokens: int) -> None:
         async with self._turn:  # one after the other, so that a hold is followed by no burst
-            while (delay := max(self._requests.ready, self._tokens.ready, self._held_until) - time.monotonic()) > 0:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed.wait(), delay)
-                self.check_open()
             self.check_open()
+            while (delay := max(self._requests.ready, self._tokens.ready, self._held_until) - time.monotonic()) > 0:
+                await self.pause(delay)
             self._requests.take(1)
             self._tokens.take(tokens)
+
+    async def pause(self, seconds: float) -> None:
+        """Let so much time pass. Raises ClosedError at once when nothing more is to be sent."""
+        if seconds > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), seconds)
+        self.check_open()
 
     def succeeded(self) -> None:
         """A call came back with anything but an overload."""
@@ -115,7 +120,8 @@ class Gate:
         self._held_until = max(self._held_until, time.monotonic() + seconds)
 
     def close(self) -> None:
-        """Send nothing more: whoever waits gets a ClosedError, what is in flight goes on."""
+        """Send nothing more: whoever waits, for a place or for time to pass, gets a ClosedError at once; what is in
+        flight goes on."""
         self._closed.set()
         for turn in self._waiting:
             if not turn.done():

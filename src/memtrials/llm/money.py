@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,47 +15,65 @@ from memtrials.errors import UserError
 from memtrials.records import Call
 from memtrials.settings import evaluation
 
-BATCH_SHARE = 0.5
-"""What a call in a batch costs of its price."""
+_DATED = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])\Z")
+"""The date at the end of a snapshot's name: `-2024-07-18` or `-20240718`."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per million tokens."""
+    """US dollars per million tokens. batch: the share of it that a call in a batch costs."""
 
     input: float
     cached_input: float
     output: float
+    batch: float = 1.0
 
     def of(self, prompt: int, completion: int, cached: int = 0) -> float:
         """Dollars for so many tokens; cached ones are part of the prompt's."""
         return ((prompt - cached) * self.input + cached * self.cached_input + completion * self.output) / 1e6
 
 
-def price(model: str) -> Price | None:
-    """The price of a model; None when the table doesn't hold it. Raises UserError for a table that can't be read."""
-    row = _table(evaluation() / "prices.toml").get(model)
-    if row is None:
+def price(model: str, returned: str | None = None) -> Price | None:
+    """The price of a model; None when the table doesn't hold it.
+
+    model: as asked; returned: as the endpoint named it. Raises UserError for a table that can't be read.
+    """
+    path = evaluation() / "prices.toml"
+    table = _table(path)
+    name = _named(table, model, returned)
+    if name is None:
         return None
+    row = table[name]
     try:
-        return Price(float(row["input"]), float(row.get("cached_input", row["input"])), float(row["output"]))
+        batch = float(row.get("batch", table.get("batch", 1.0)))
+        return Price(float(row["input"]), float(row.get("cached_input", row["input"])), float(row["output"]), batch)
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{evaluation() / 'prices.toml'}, [{model}]: input and output must be numbers") from None
+        raise UserError(f"{path}, [{name}]: input and output must be numbers, and batch, if given") from None
 
 
 def window(model: str) -> int | None:
     """The context window of a model in tokens; None when the table doesn't hold it. Raises UserError."""
-    row = _table(evaluation() / "models.toml").get(model)
-    if row is None:
+    path = evaluation() / "models.toml"
+    table = _table(path)
+    name = _named(table, model)
+    if name is None:
         return None
-    if isinstance(row.get("context"), bool) or not isinstance(row.get("context"), int):
-        raise UserError(f"{evaluation() / 'models.toml'}, [{model}]: context must be a whole number of tokens")
-    size: int = row["context"]
+    size = table[name].get("context")
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise UserError(f"{path}, [{name}]: context must be a whole number of tokens")
     return size
 
 
+def _named(table: Mapping[str, Any], model: str, returned: str | None = None) -> str | None:
+    """The row of a model: the name that was asked for, else the one that came back, else these without the date of a
+    snapshot. Nothing else is guessed: names that begin alike are other models at other prices."""
+    names = [name for name in (model, returned) if name]
+    names += [undated for name in names if (undated := _DATED.sub("", name)) != name]
+    return next((name for name in names if isinstance(table.get(name), dict)), None)
+
+
 @cache
-def _table(path: Path) -> dict[str, dict[str, Any]]:
+def _table(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -63,12 +82,20 @@ def _table(path: Path) -> dict[str, dict[str, Any]]:
 
 def cost(call: Call, model: str) -> float | None:
     """Dollars of a call with everything it took, unusable replies included; None when price or usage is unknown."""
-    known = price(model)
+    known = price(model, call.model_returned)
     if known is None or call.prompt_tokens is None or call.completion_tokens is None:
         return None
     spent = known.of(call.prompt_tokens, call.completion_tokens, call.cached_tokens or 0)
     spent += known.of(call.wasted_prompt_tokens, call.wasted_completion_tokens)
-    return spent * BATCH_SHARE if call.batch else spent
+    return spent * known.batch if call.batch else spent
+
+
+def embedding_cost(usage: Mapping[str, int], model: str) -> float | None:
+    """Dollars of what was sent to be embedded, by a record's `usage`; None when price or tokens are unknown."""
+    if not usage.get("embedding_requests"):
+        return 0.0
+    known, tokens = price(model), usage.get("embedding_tokens")
+    return None if known is None or tokens is None else known.of(tokens, 0)
 
 
 def tokens_of(call: Call) -> int | None:
@@ -108,16 +135,21 @@ class Purse:
 
     async def reserve(self, dearest: float) -> object:
         """Wait until a request of at most that many dollars may go. Raises BudgetError when it never may."""
-        while True:
-            if self.max_requests is not None and self.requests >= self.max_requests:
-                raise BudgetError(f"--max-requests {self.max_requests}")
-            if self.max_cost is None or self.spent + sum(self._reserved.values()) + dearest <= self.max_cost:
-                break
-            if not self._reserved:
-                left = max(0.0, self.max_cost - self.spent)
-                raise BudgetError(f"--max-cost {self.max_cost:g} (${left:.4f} left, one more may cost ${dearest:.4f})")
+        while (ticket := self.admit(dearest)) is None:
             self._settled.clear()
             await self._settled.wait()
+        return ticket
+
+    def admit(self, dearest: float) -> object | None:
+        """A reservation for a request of at most that many dollars; None while that depends on those in flight. Raises
+        BudgetError when it never may go."""
+        if self.max_requests is not None and self.requests >= self.max_requests:
+            raise BudgetError(f"--max-requests {self.max_requests}")
+        if self.max_cost is not None and self.spent + sum(self._reserved.values()) + dearest > self.max_cost:
+            if self._reserved:
+                return None
+            left = max(0.0, self.max_cost - self.spent)
+            raise BudgetError(f"--max-cost {self.max_cost:g} (${left:.4f} left, one more may cost ${dearest:.4f})")
         ticket = object()
         self._reserved[ticket] = dearest
         self.requests += 1

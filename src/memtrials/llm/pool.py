@@ -8,7 +8,7 @@ from typing import Any
 
 from memtrials.errors import Cause
 from memtrials.llm.engine import ChatModel, Endpoint
-from memtrials.llm.limits import Gate
+from memtrials.llm.limits import MOST, Gate
 from memtrials.llm.money import Purse
 from memtrials.llm.roles import RoleConfig
 
@@ -22,6 +22,13 @@ class CallLimits:
     tpm: int | None = None
     max_cost: float | None = None
     max_requests: int | None = None
+
+    @property
+    def in_hand(self) -> int:
+        """Pieces of work to begin at once: a quarter more than may be in flight, so that a place is taken again while
+        what came back is being made durable. One worker does one thing after the other."""
+        most = self.workers or MOST
+        return most + most // 4
 
 
 NO_LIMITS = CallLimits()

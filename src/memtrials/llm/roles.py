@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ class RoleConfig:
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Its configuration id."""
         return config_id(self.name, self.settings)

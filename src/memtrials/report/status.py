@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from memtrials import benchmarks
 from memtrials.index import WORK_KINDS, LedgerIndex, Work
 from memtrials.judging.probing import probed
-from memtrials.llm.money import cost, tokens_of
+from memtrials.llm.money import cost, embedding_cost, tokens_of
 from memtrials.records import AnswerBody, Header, Kind, VerdictBody
+from memtrials.systems.embedding import embedding_of, usage_of
 
-PROGRESS = ("tasks", "ingested", "fetched", "answered", "judged", "failed", "given up", "in flight", "void")
+PROGRESS = ("tasks", "ingested", "fetched", "answered", "judged", "probes", "failed", "given up", "in flight", "void")
 COLUMNS = (*PROGRESS, "spent", "usd")
 
 
@@ -32,10 +33,11 @@ class Place(NamedTuple):
 
 
 def status_rows(index: LedgerIndex) -> list[dict[str, Any]]:
-    """One row for each benchmark, system, fetch configuration, reader and judge, as far as each has begun.
+    """One row for each benchmark, system, fetch configuration, reader and judge, as far as each has begun, and one
+    without a system for each judge that was probed.
 
-    spent counts tokens of model calls that were recorded, in and out (null: no call reported usage); usd is what they
-    cost (null: no usage, or a model without a price).
+    spent counts tokens that were sent for what was recorded, to models in and out and to be embedded (null: nobody
+    reported usage); usd is what they cost (null: no usage, or a model without a price).
     """
     rows = []
     for benchmark in index.benchmarks:
@@ -44,7 +46,50 @@ def status_rows(index: LedgerIndex) -> list[dict[str, Any]]:
             made = _made(index, place)
             counts = _counts(index, place, made, len(tasks))
             rows.append({**place._asdict(), **counts, "next": _next(index, place, made, len(tasks))})
+        probed_here = [Place(benchmark, judge=judge) for judge in _judges_probed(index, benchmark)]
+        rows += [_probe_row(index, place, len(tasks)) for place in probed_here]
     return rows
+
+
+def _judges_probed(index: LedgerIndex, benchmark: str) -> list[str]:
+    """Judges that were asked about constructed answers, or are being asked in a batch."""
+    asked = (h for kind in ("verdict", "failure") for h in index.of(kind) if probed(h))
+    flying = (h for h, _ in index.open_batches.values() if _of_probes(h))
+    return list(dict.fromkeys(h.judge for h in (*asked, *flying) if h.judge and h.benchmark == benchmark))
+
+
+def _probe_row(index: LedgerIndex, place: Place, tasks: int) -> dict[str, Any]:
+    """What a judge made of constructed answers, which belong to no system. How many it owes is the user's choice."""
+    mine = {"benchmark": place.benchmark, "judge": place.judge}
+
+    def is_mine(header: Header) -> bool:
+        return all(getattr(header, name) == value for name, value in mine.items())
+
+    verdicts = [h for h in index.of("verdict") if probed(h) and is_mine(h)]
+    last = {work: some[-1] for work, some in index.failures.items() if work not in index.done}
+    failed = [work for work, failure in last.items() if probed(failure) and is_mine(failure)]
+    given_up = sum(index.given_up(work) for work in failed)
+    flying = sum(len(body.work) for h, body in index.open_batches.values() if _of_probes(h) and is_mine(h))
+    void = sum(h.id in index.void_ids and probed(h) is not None and is_mine(h) for h in index.ledger.headers)
+    where = f" --benchmark {place.benchmark}"
+    again = f"memtrials judge --probe --judge {shlex.quote(index.config(place.judge or '').name)}{where}"
+    return {
+        **place._asdict(),
+        **dict.fromkeys(PROGRESS, 0),
+        "tasks": tasks,
+        "probes": len(verdicts),
+        "failed": len(failed) - given_up,
+        "given up": given_up,
+        "in flight": flying,
+        "void": void,
+        **_spent(index, [], [], verdicts),
+        "next": again if len(failed) > given_up or flying else f"memtrials metrics{where}",
+    }
+
+
+def _of_probes(batch: Header) -> bool:
+    """Whether a batch holds probes, which are about tasks and so belong to no system."""
+    return batch.stage == "judge" and batch.system is None
 
 
 def _places(index: LedgerIndex, benchmark: str) -> list[Place]:
@@ -109,20 +154,32 @@ def _counts(index: LedgerIndex, place: Place, made: Made, tasks: int) -> dict[st
         "fetched": len(made.trials),
         "answered": len(made.answers),
         "judged": len(made.verdicts),
+        "probes": 0,
         "failed": len(open_failures) - given_up,
         "given up": given_up,
-        "in flight": sum(len(body.work) for header, body in index.open_batches.values() if place.met_by(header)),
+        "in flight": sum(
+            len(body.work)
+            for header, body in index.open_batches.values()
+            if place.met_by(header) and not _of_probes(header)
+        ),
         "void": sum(h.id in index.void_ids and h.system is not None and place.met_by(h) for h in index.ledger.headers),
-        **_spent(index, made.answers, made.verdicts),
+        **_spent(index, [*made.ingests, *made.trials], made.answers, made.verdicts),
     }
 
 
-def _spent(index: LedgerIndex, answers: list[Header], verdicts: list[Header]) -> dict[str, float | None]:
+def _spent(
+    index: LedgerIndex, embedded: list[Header], answers: list[Header], verdicts: list[Header]
+) -> dict[str, float | None]:
     calls = [(index.ledger.body(h, AnswerBody).call, h.reader) for h in answers]
     calls += [(index.ledger.body(h, VerdictBody).call, h.judge) for h in verdicts]
     made = [(call, config) for call, config in calls if call and config]
     tokens = [total for call, _ in made if (total := tokens_of(call)) is not None]
     dollars = [cost(call, str(index.config(config).settings.get("model"))) for call, config in made]
+    for header in embedded:
+        model, usage = embedding_of(index, header), usage_of(index, header)
+        if model is not None and usage and usage["embedding_requests"]:
+            tokens += [usage["embedding_tokens"]] if "embedding_tokens" in usage else []
+            dollars.append(embedding_cost(usage, model))
     known = [d for d in dollars if d is not None]
     return {
         "spent": sum(tokens) if tokens else None,

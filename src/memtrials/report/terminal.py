@@ -62,7 +62,7 @@ def _summary(outcome: Outcome) -> str:
 
 def _dollars(least: float | None, most: float | None) -> str:
     if least is None:
-        return ""
+        return "" if most is None else f", at most ${most:,.4f}"
     return f", ${least:,.4f} to ${most:,.4f}" if most is not None else f", at least ${least:,.4f}"
 
 

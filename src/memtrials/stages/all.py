@@ -67,9 +67,10 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     benchmark = benchmarks.find(request.benchmark)
     official = request.prompts == "official" and benchmark.readers[PLAIN].prompt in benchmark.official_prompts
     steps: list[Callable[[], Outcome]] = [
-        lambda: replay.run(replay.ReplayRequest(request.systems, request.data), once),
+        lambda: replay.run(replay.ReplayRequest(request.systems, request.data, limits=request.limits), once),
         lambda: fetch.run(
-            fetch.FetchRequest(request.systems, request.k, request.order), replace(once, repeat=options.repeat)
+            fetch.FetchRequest(request.systems, request.k, request.order, limits=request.limits),
+            replace(once, repeat=options.repeat),
         ),
         lambda: answer.run(
             answer.AnswerRequest(

@@ -18,7 +18,6 @@ from memtrials.judging.payloads import Message
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel
-from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.offline import OfflineReader
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
@@ -45,7 +44,7 @@ from memtrials.records import (
     work_key,
 )
 from memtrials.selection import Chosen, choose
-from memtrials.stages.common import Options, Perform, Plan, Work, derived, explain_guard, guard, run_plan
+from memtrials.stages.common import Options, Perform, Plan, Work, derived, explain_guard, guarded_off, run_plan
 from memtrials.stages.handover import Batched, Batches, Recipient
 from memtrials.stages.spending import check_priced, purse
 from memtrials.stages.spending import forecast as foretell
@@ -91,11 +90,11 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             readers.perform,
             role="reader",
             guarded="answer",
-            workers=request.limits.workers or MOST,
+            workers=request.limits.in_hand,
             check=readers.check,
             finish=readers.close,
             halt=readers.stop,
-            forecast=forecast,
+            forecast=readers.forecast,
             batches=Batches(BATCHED, options, readers.recipient, messages, readers.purse),
         )
     finally:
@@ -131,7 +130,7 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
             continue
         pair = Pair(trial.benchmark or "", trial.system or "")
         config = configs[pair.benchmark]
-        if guard(index, plan, begun, pair, config.id, options.force):
+        if guarded_off(begun, pair, config.id, options.force):
             alone[pair] += 1
             bare[pair] += not any(child.kind == "answer" for child in index.children.get(trial.id, ()))
             continue
@@ -159,18 +158,6 @@ def answer_key(trial: Header, reader: str) -> str:
         parent=trial,
         config=reader,
     )
-
-
-def forecast(index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-    """What a dry run says: requests, the exact tokens that would be sent, and what they cost where that is known."""
-    from memtrials.tokens import count_tokens
-
-    def call(work: Work) -> tuple[str, Mapping[str, Any], int]:
-        settings = work.spec.settings
-        tokens = sum(count_tokens(message["content"]) for message in messages(index, work))
-        return settings["model"], settings["parameters"], tokens
-
-    return foretell(call(work) for work in plan.work if not work.spec.is_offline)
 
 
 def messages(index: LedgerIndex, work: Work) -> list[Message]:
@@ -219,6 +206,18 @@ class _Readers:
         if not self.options.dry_run and any(not work.spec.is_offline for work in plan.work):
             self.places.check(self.model)
             check_priced([self.model], self.limits)
+
+    def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
+        """What a dry run says: requests, the exact tokens that would be sent, and what they cost where it is known."""
+        from memtrials.tokens import count_tokens
+
+        def call(work: Work) -> tuple[str, Mapping[str, Any], int]:
+            settings = work.spec.settings
+            tokens = sum(count_tokens(message["content"]) for message in messages(index, work))
+            return settings["model"], settings["parameters"], tokens
+
+        calls = [work for work in plan.work if not work.spec.is_offline]
+        return foretell(map(call, calls), batch=self.options.batch)
 
     def _model(self, config: RoleConfig) -> ChatModel:
         assert self.pool is not None

@@ -232,12 +232,10 @@ def _claims(
     return list(claims)
 
 
-def guard(
-    index: LedgerIndex, plan: Plan, begun: dict[Pair, list[str]], pair: Pair, config: str, force: bool
-) -> list[str] | None:
-    """The configurations that keep `config` out of a benchmark on a system, or None when it may go on there."""
+def guarded_off(begun: dict[Pair, list[str]], pair: Pair, config: str, force: bool) -> bool:
+    """Whether others have begun a benchmark on a system and `config` has not, so that it needs a yes."""
     others = begun.get(pair, [])
-    return None if force or not others or config in others else others
+    return not force and bool(others) and config not in others
 
 
 def explain_guard(
@@ -326,6 +324,7 @@ async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome
             attempts=failure.attempts,
             seconds=time.perf_counter() - began,
             call=failure.call,
+            usage=failure.usage,
             raw=failure.raw,
         )
         await ledger.append_async(failure_record(stage, item, failure, body))

@@ -14,6 +14,8 @@ from memtrials import systems
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
+from memtrials.llm.money import Purse
+from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import (
     Effort,
@@ -36,11 +38,14 @@ from memtrials.stages.common import (
     Work,
     derived,
     explain_guard,
-    guard,
+    guarded_off,
     run_plan,
 )
+from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.turns import Turns
 from memtrials.systems.base import GoldDoor, Plugin, Retrieved, Service, Surroundings, System
+from memtrials.systems.embedding import embedding_of, endpoint_model
+from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import stores_folder
 
 IMPORTED = "imported"
@@ -51,13 +56,15 @@ STATE_SHARED = "state shared"
 class FetchRequest:
     """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults.
 
-    date_in_query: the question's date stands in the text that a system ranks for, too.
+    date_in_query: the question's date stands in the text that a system ranks for, too. limits: of what they may spend
+    on embeddings.
     """
 
     systems: Sequence[str] = ()
     k: int | None = None
     order: str | None = None
     date_in_query: bool = False
+    limits: CallLimits = NO_LIMITS
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
     """Ask what hasn't been asked. Raises UserError for unknown systems or states that aren't on this machine."""
     ledger = Ledger.open(options.trials)
     try:
-        fetch = _Fetch(options, ledger)
+        fetch = _Fetch(options, ledger, request.limits)
         return run_plan(
             "fetch",
             options,
@@ -85,6 +92,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             check=fetch.check,
             finish=fetch.finish,
             halt=fetch.halt,
+            forecast=fetch.forecast,
         )
     finally:
         ledger.close()
@@ -111,7 +119,7 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         if config is None:
             continue
         pair = Pair(ingest.benchmark or "", system)
-        kept_out = guard(index, plan, begun, pair, config.id, options.force)
+        kept_out = guarded_off(begun, pair, config.id, options.force)
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
             if (ingest.benchmark, ingest.task, query.id) not in chosen.queries:
                 continue
@@ -207,22 +215,27 @@ def _plugin(index: LedgerIndex, ingest: Header) -> Plugin:
 class _Fetch:
     """One run of the stage: the one embedded system that is open, and services."""
 
-    def __init__(self, options: Options, ledger: Ledger) -> None:
+    def __init__(self, options: Options, ledger: Ledger, limits: CallLimits) -> None:
         self.options = options
         self.ledger = ledger
+        self.limits = limits
         self.turns = Turns()
         self.at_once = Turns(options.workers or 1)
+        self.purse = Purse()
         self._system: tuple[str, System] | None = None
         self._services: dict[str, System] = {}
         self._states: dict[str, IngestBody] = {}
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
-        """Every state that will be asked must be on this machine, and every system have what it needs from outside
-        (a dry run calls nothing, so it needs no key). Raises UserError, for a missing state with the two ways out."""
+        """Every state that will be asked must be on this machine, and every system have what it needs from outside, and
+        a price under a cap (a dry run calls nothing, so it needs no key). Raises UserError, for a missing state with
+        the two ways out."""
         if not self.options.dry_run:
             for system in {work.parent.system or "" for work in plan.work}:
                 state = index.config(system).settings
                 systems.plugin(state["system"]).ready(state, self.options.settings)
+            check_priced(sorted({m for work in plan.work if (m := embedding_of(index, work.parent))}), self.limits)
+            self.purse = embedding_purse(index, "fetch", {work.config for work in plan.work}, self.limits)
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
@@ -240,6 +253,21 @@ class _Fetch:
                 f"replayed them, or `memtrials void --kind ingest --system {system} --reason …` and replay again"
             )
 
+    def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
+        """What a dry run says: queries that would be embedded elsewhere at most. Nothing where a control embeds the
+        evidence, too, which only its state holds."""
+        texts: dict[tuple[Any, ...], None] = {}
+        for work in plan.work:
+            state = index.config(work.parent.system or "").settings
+            if (model := endpoint_model(state)) is None:
+                continue
+            if systems.plugin(state["system"]).opens_gold:
+                return {}
+            text = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "").text
+            texts[model, state.get("dimensions"), state.get("revision"), text] = None
+        sizes = ((model, size) for model, _, _, text in texts for size in request_sizes([text]))
+        return embedding_forecast(sizes)
+
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Ask one query of one state."""
 
@@ -251,10 +279,15 @@ class _Fetch:
 
     def _ask(self, index: LedgerIndex, work: Work) -> Record:
         ingest = work.parent
+        system = self._open(index, ingest.system or "")
+        with billed(system.meter, self.purse):
+            return self._asked(index, work, system)
+
+    def _asked(self, index: LedgerIndex, work: Work, system: System) -> Record:
+        ingest = work.parent
         task = index.task(ingest.benchmark or "", ingest.task or "")
         assert work.query is not None
         query = task.query(work.query)
-        system = self._open(index, ingest.system or "")
         before = replace(system.meter)
         state = self._states[ingest.id]
         namespace = state.namespace
@@ -277,6 +310,7 @@ class _Fetch:
             context=context,
             items=found.items,
             raw=found.raw,
+            fit=found.fit,
             effort=self._effort(found, system.meter.effort_since(before, time.perf_counter() - began)),
             usage=system.meter.usage(before, before),
             answer=found.answer,
@@ -306,8 +340,8 @@ class _Fetch:
         return self._system[1]
 
     def _surroundings(self, system: str) -> Surroundings:
-        settings = self.options.settings
-        return Surroundings(stores_folder(self.options.trials) / system, cache_folder(settings), settings)
+        folder, settings = stores_folder(self.options.trials) / system, self.options.settings
+        return Surroundings(folder, cache_folder(settings), settings, self.purse, self.turns.stopped)
 
     def halt(self) -> None:
         """Begin nothing more."""

@@ -8,7 +8,6 @@ provider is asked whether it has it. One process at a time holds a batch, so non
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from memtrials.ledger import Ledger
 from memtrials.llm import batch as service
 from memtrials.llm.batch import BatchService, Job, RejectedError
 from memtrials.llm.engine import PROVIDER, ChatModel, Endpoint, Reply
-from memtrials.llm.money import BATCH_SHARE, BudgetError, Purse, longest_reply, price
+from memtrials.llm.money import BudgetError, Purse, longest_reply, price
 from memtrials.llm.roles import RoleConfig, endpoint
 from memtrials.outcome import Outcome
 from memtrials.records import AnswerBody, BatchBody, Call, FailureBody, Header, Record, VerdictBody, new_id, now
@@ -256,9 +255,11 @@ def _reserve(purse: Purse, model: ChatModel, messages: Messages) -> float | None
         from memtrials.tokens import count_tokens
 
         tokens = sum(count_tokens(message["content"]) for message in messages)
-        dearest = known.of(tokens, longest_reply(model.parameters)) * BATCH_SHARE
+        dearest = known.of(tokens, longest_reply(model.parameters)) * known.batch
     if purse.max_cost is not None or purse.max_requests is not None:
-        purse.settle(asyncio.run(purse.reserve(dearest or 0.0)), dearest or 0.0)
+        ticket = purse.admit(dearest or 0.0)
+        assert ticket is not None  # nothing is in flight that could turn out cheaper
+        purse.settle(ticket, dearest or 0.0)
     return dearest
 
 
@@ -274,7 +275,7 @@ def _send(batched: Batched, ledger: Ledger, part: _Part, provider: BatchService)
     body = BatchBody(
         state="open",
         work=tuple((item.key, item.repeat) for item in part.work),
-        made_from=tuple((item.parent.id, item.metric) for item in part.work),
+        made_from=tuple((item.parent.id, item.metric, *([item.query] if item.query else ())) for item in part.work),
         provider=told,
         dearest=part.dearest,
     )
@@ -432,7 +433,9 @@ def _take_in(
         made_from = waiting.pop(name, None)
         if made_from is None:
             continue
-        item = Work(*name, ledger.header(made_from[0]), None, batched.config_of(header), metric=made_from[1])
+        parent, metric, *query = made_from
+        config = batched.config_of(header)
+        item = Work(*name, ledger.header(parent or ""), query[0] if query else None, config, metric=metric)
         call = Call(
             base_url=body.provider.get("base_url"), sent=body.provider["sent"], request_id=result.request_id, batch=True
         )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +23,11 @@ from memtrials.index import LedgerIndex, Pair
 from memtrials.judging import panel as panel_file
 from memtrials.judging.panel import Member
 from memtrials.judging.payloads import Message, judge_messages
-from memtrials.judging.probing import Probe, constructed, probe_metric
+from memtrials.judging.probing import Probe, constructed, probe_metric, probed
 from memtrials.judging.verdicts import holds_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm import prompts as prompt_files
 from memtrials.llm.engine import ChatModel, Endpoint, Reply
-from memtrials.llm.limits import MOST
 from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
@@ -123,9 +122,9 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
     members = _members(request, options)
     if len(members) > 1 and (request.export_requests or request.import_replies):
         raise UserError("--export-requests and --import-replies take one judge; name it with --judge")
-    live = not (request.import_replies or request.probe)
+    live = not request.import_replies
     if options.batch and not live:
-        raise UserError("--batch goes with neither --probe nor --import-replies")
+        raise UserError("--batch sends requests; it doesn't go with --import-replies")
     check_model_path(request.model_path, [member.model for member in members])
     ledger = Ledger.open(options.trials)
     until_end = ExitStack()
@@ -153,7 +152,7 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
             plan if request.import_replies is None else lambda index: judges.only_replied(index, plan(index)),
             judges.perform,
             role="judge",
-            workers=request.limits.workers or MOST,
+            workers=request.limits.in_hand,
             check=judges.check,
             finish=judges.close,
             halt=judges.stop,
@@ -379,12 +378,25 @@ def flagged(verdict: VerdictBody, metric: Metric, answer: str | None) -> Verdict
 
 def _verdict_record(index: LedgerIndex, work: Work, reply: Reply) -> Record:
     """The record of a verdict that came in a batch."""
-    parent = work.parent
-    answer = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
-    metric = benchmarks.find(parent.benchmark or "").metric(work.metric or "")
+    parent, name = work.parent, work.metric or ""
+    header = derived(work, "verdict", index, judge=work.config)
+    probe = probed(header)
+    if probe is not None:
+        name, kind = probe
+        answer: str | None = _probe_answers(index, parent.benchmark or "")[parent.id, header.query or "", kind]
+    else:
+        answer = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
+    metric = benchmarks.find(parent.benchmark or "").metric(name)
     rule = index.config(work.config).settings.get("rule", "score")
     verdict = flagged(verdict_in(reply, rule), metric, answer)
-    return Record(derived(work, "verdict", index, judge=work.config), verdict)
+    return Record(header, verdict if probe is None else msgspec.structs.replace(verdict, probe=answer))
+
+
+@lru_cache(maxsize=1)
+def _probe_answers(index: LedgerIndex, benchmark: str) -> dict[tuple[str, str, str], str]:
+    """The constructed answers by task record, query and kind."""
+    probes = constructed(index, benchmarks.find(benchmark), benchmark)
+    return {(probe.task.id, probe.query, probe.kind): probe.answer for probe in probes}
 
 
 BATCHED = Batched("judge", "verdict", "judge", "service", _verdict_record)
@@ -433,7 +445,7 @@ class _Judges:
             return settings["model"], settings["parameters"], tokens
 
         calls = [work for work in plan.work if not work.spec.judging.config.is_offline and self.replies is None]
-        return foretell(map(call, calls))
+        return foretell(map(call, calls), batch=self.options.batch)
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Decide one metric of one answer or trial."""

@@ -432,7 +432,7 @@ class _Folding:
     # --- measures ---
 
     def measures(self, benchmark: Benchmark, name: str) -> list[Number]:
-        """Numbers that need no judge: hits and ranks, context tokens, latency."""
+        """Numbers that need no judge: hits and ranks, tokens of contexts and cut from them, latency."""
         if self.request.metrics:
             return []
         numbers = []
@@ -522,12 +522,17 @@ class _Folding:
             numbers.append(
                 self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), ids=ids)
             )
-        tokens: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        shown: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        cut: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for trial, body in trials:
-            path = tuple(h.id for h in self.lineage(trial))
-            tokens[trial.task or "", trial.query or ""].append((path, float(self._context_tokens(trial, body))))
-        means = {place: nested_mean(paths) for place, paths in tokens.items()}
-        numbers.append(self._summary("context-tokens", "tokens", cell, group, means, questions, len(means)))
+            place, path = (trial.task or "", trial.query or ""), tuple(h.id for h in self.lineage(trial))
+            shown[place].append((path, float(self._context_tokens(trial, body))))
+            if body.fit is not None:
+                cut[place].append((path, float(body.fit.tokens - body.fit.used)))
+        for name, tokens in (("context-tokens", shown), ("cut-tokens", cut)):
+            if tokens:
+                means = {place: nested_mean(paths) for place, paths in tokens.items()}
+                numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(means)))
         efforts = [body.effort for _, body in trials if body.effort is not None]
         loaded = any(effort.workers > 1 for effort in efforts)
         return numbers + _latency(cell, group, "retrieval", [e.seconds for e in efforts], len(trials), loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,22 @@ from memtrials.benchmarks.base import Session
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
+from memtrials.llm.money import Purse
+from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import ForeignState, Plugin, Service, Surroundings, System, Usage
+from memtrials.systems.embedded import chunk_texts
+from memtrials.systems.embedding import endpoint_model
+from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
 
 
@@ -33,13 +39,14 @@ class ReplayRequest:
     """Which systems to feed; data: where the release is, if it moved since build.
 
     manifest: a file or folder that names states made elsewhere, taken in instead of feeding. state_per_query: one state
-    for each query, for systems that learn when they are asked.
+    for each query, for systems that learn when they are asked. limits: of what may be spent on embeddings.
     """
 
     systems: Sequence[str]
     data: Path | None = None
     manifest: Path | None = None
     state_per_query: bool = False
+    limits: CallLimits = NO_LIMITS
 
 
 def run(request: ReplayRequest, options: Options) -> Outcome:
@@ -147,6 +154,7 @@ class _Replay:
         self.ledger = ledger
         self.turns = Turns()
         self.at_once = Turns(options.workers or 1)
+        self.purse = Purse()
         self._system: tuple[str, System] | None = None
         self._services: dict[str, System] = {}
         self._journeys: dict[tuple[str, int], Journey] = {}
@@ -198,12 +206,16 @@ class _Replay:
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Read every timeline and compare it with what build recorded; see that every system has what it needs from
-        outside (a dry run calls nothing, so it needs no key). Raises UserError."""
+        outside, and a price under a cap (a dry run calls nothing, so it needs no key). Raises UserError."""
         if self.request.manifest is not None:
             return
         if not self.options.dry_run:
-            for spec in {work.config: work.spec for work in plan.work}.values():
+            specs = {work.config: work.spec for work in plan.work}
+            models = {config: model for config, spec in specs.items() if (model := endpoint_model(spec.state))}
+            for spec in specs.values():
                 spec.plugin.ready(spec.state, self.options.settings)
+            check_priced(sorted(models.values()), self.request.limits)
+            self.purse = embedding_purse(index, "replay", models, self.request.limits)
         takers = list({work.config: work.spec.plugin for work in plan.work}.values())
         by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
         for work in plan.work:
@@ -242,9 +254,23 @@ class _Replay:
         return benchmarks.find(benchmark).sessions(self.data(body), benchmark, task, body)
 
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
-        """What a dry run says: states and sessions that would be fed."""
+        """What a dry run says: states and sessions that would be fed, and what would be embedded elsewhere at most."""
         sessions = sum(len(index.task(w.parent.benchmark or "", w.parent.task or "").sessions) for w in plan.work)
-        return {"states": len(plan.work), "sessions": sessions}
+        return {"states": len(plan.work), "sessions": sessions, **embedding_forecast(self._embedded(index, plan))}
+
+    def _embedded(self, index: LedgerIndex, plan: Plan) -> Iterator[tuple[str, int]]:
+        """Model and tokens of each request for embeddings; no text goes to a model twice."""
+        known: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+        for work in plan.work:
+            state = work.spec.state
+            if (model := endpoint_model(state)) is None:
+                continue
+            seen = known[model, state.get("dimensions"), state.get("revision")]
+            name, task = work.parent.benchmark or "", work.parent.task or ""
+            for session in self.sessions(name, task, index.task(name, task)):
+                fresh = [t for t in dict.fromkeys(chunk_texts(session, state.get("chunk", "turn"))) if t not in seen]
+                seen.update(fresh)
+                yield from ((model, size) for size in request_sizes(fresh))
 
     # --- the work ---
 
@@ -282,8 +308,12 @@ class _Replay:
         return Record(derived(work, "ingest", index, system=work.spec.id, content=content), ingest)
 
     def _feed(self, index: LedgerIndex, work: Work, body: TaskBody) -> Record:
+        system = self._open(work.spec)
+        with billed(system.meter, self.purse):
+            return self._fed(index, work, body, system)
+
+    def _fed(self, index: LedgerIndex, work: Work, body: TaskBody, system: System) -> Record:
         spec: SystemSpec = work.spec
-        system = self._open(spec)
         benchmark, task = work.parent.benchmark or "", work.parent.task or ""
         timeline = self.sessions(benchmark, task, body)
         if not system.embedded:
@@ -374,8 +404,8 @@ class _Replay:
         return self._system[1]
 
     def _surroundings(self, spec: SystemSpec) -> Surroundings:
-        settings = self.options.settings
-        return Surroundings(stores_folder(self.options.trials) / spec.id, cache_folder(settings), settings)
+        folder, settings = stores_folder(self.options.trials) / spec.id, self.options.settings
+        return Surroundings(folder, cache_folder(settings), settings, self.purse, self.turns.stopped)
 
     def halt(self) -> None:
         """Begin nothing more; a session that is on its way arrives."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.base import Session
 from memtrials.errors import WorkFailedError
-from memtrials.records import Effort, Gold, Item, Store
+from memtrials.llm.money import Purse
+from memtrials.records import Effort, Fit, Gold, Item, Store
 from memtrials.settings import Settings
 
 Capability = Literal[
@@ -39,13 +41,14 @@ event_time: session times are kept. multi_speaker: speakers' names are kept. ans
 class Retrieved:
     """What a query brought back. context: exactly what a reader will see; items: best first, None without ids.
 
-    answer: the system's own, where it answers by itself. effort: of a service, which knows its attempts; else the stage
-    measures.
+    fit: how the context was cut, where the system has a window. answer: the system's own, where it answers by itself.
+    effort: of a service, which knows its attempts; else the stage measures.
     """
 
     context: str
     items: tuple[Item, ...] | None = None
     raw: str | None = None
+    fit: Fit | None = None
     answer: str | None = None
     effort: Effort | None = None
 
@@ -67,12 +70,15 @@ class Meter:
     cache_misses: int = 0
     first_cost_seconds: float = 0.0
     setup_seconds: float = 0.0
-    chunks: int = 0
     endpoint: str | None = None
     requests: int = 0
     tokens: float = 0.0
     charged_tokens: float = 0.0
     unreported: int = 0
+
+    def answered_since(self, before: Meter) -> bool:
+        """Whether any request was answered since an earlier state of this meter, and so was paid for."""
+        return self.tokens > before.tokens or self.unreported > before.unreported
 
     def usage(self, sent_since: Meter, charged_since: Meter, prefix: Mapping[str, int] | None = None) -> Usage:
         """What embeddings from an endpoint took since earlier states of this meter; None without an endpoint.
@@ -200,12 +206,15 @@ class GoldDoor(Protocol):
 class Surroundings:
     """Where a system may keep things. stores: a folder of its own beside the ledger; cache: shared by everything.
 
-    settings: where endpoints and keys are looked for; never shown.
+    settings: where endpoints and keys are looked for; never shown. purse: what may be sent and spent. stopped: set when
+    nobody is to wait any longer.
     """
 
     stores: Path
     cache: Path
     settings: Settings = field(default=Settings(), repr=False, compare=False)
+    purse: Purse = field(default_factory=Purse, repr=False, compare=False)
+    stopped: Event = field(default_factory=Event, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

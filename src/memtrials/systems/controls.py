@@ -7,6 +7,7 @@ from typing import Any
 
 from memtrials.benchmarks.base import Session
 from memtrials.records import Gold, Item
+from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
 from memtrials.systems.embedded import (
     CHOICES,
@@ -19,7 +20,7 @@ from memtrials.systems.embedded import (
     open_embedded,
 )
 from memtrials.systems.embedding import BUNDLED
-from memtrials.systems.rendering import RENDERING, render
+from memtrials.systems.rendering import RENDERING, Window, render
 from memtrials.systems.store import Chunk, Stores
 
 CAPABILITIES: frozenset[Capability] = frozenset(
@@ -64,18 +65,23 @@ class Forgetful:
 
 
 class Whole(Embedded):
-    """`full-context` and `always-visible`: turns in order, chosen without the query. only_user: the user's alone."""
+    """`full-context` and `always-visible`: turns in order, chosen without the query. only_user: the user's alone.
+    window: how many tokens of them, where not all are shown."""
 
     capabilities = CAPABILITIES
 
-    def __init__(self, stores: Stores, only_user: bool) -> None:
+    def __init__(self, stores: Stores, only_user: bool, window: Window | None = None) -> None:
         super().__init__("bm25", "turn", None, stores)
         self.only_user = only_user
+        self.window = window
 
     def query(self, namespace: str, text: str, date: str | None, settings: Mapping[str, Any]) -> Retrieved:
-        """Every turn, or every turn of the user."""
-        turns, _ = self.state(namespace)
-        return Retrieved(render(turn for turn in turns if turn.role == "user" or not self.only_user))
+        """Every turn, or every turn of the user, as far as the window holds them."""
+        turns = [turn for turn in self.state(namespace)[0] if turn.role == "user" or not self.only_user]
+        if self.window is None:
+            return Retrieved(render(turns))
+        context, fit = self.window.show(turns)
+        return Retrieved(context, fit=fit)
 
 
 class InContext(Embedded):
@@ -118,7 +124,17 @@ class NaiveRag(Embedded):
 
 
 def _whole(only_user: bool) -> Any:
-    return lambda state, surroundings: Whole(Stores(surroundings.stores), only_user)
+    return lambda state, around: Whole(Stores(around.stores), only_user, _window(state))
+
+
+def _window(state: Mapping[str, Any]) -> Window | None:
+    return Window.of(state["window"]) if "window" in state else None
+
+
+def _checked_window(state: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
+    """Nothing is added to the settings. Raises UserError for a window that is none."""
+    _window(state)
+    return {}
 
 
 def _in_context(state: Mapping[str, Any], surroundings: Surroundings) -> InContext:
@@ -131,6 +147,9 @@ def _naive_rag(state: Mapping[str, Any], surroundings: Surroundings) -> NaiveRag
 
 
 WHOLE_FETCH = {"rendering": RENDERING}
+WINDOW = {"window": ""}
+"""The optional setting `keep-newest N` or `keep-oldest N`: part of the system's id, since a history that was cut is
+another system than the whole one (MEASURING §8)."""
 RENDERINGS = {"rendering": (RENDERING,)}
 
 PLUGINS = {
@@ -139,7 +158,9 @@ PLUGINS = {
         "full-context",
         "1",
         _whole(only_user=False),
+        optional=WINDOW,
         fetch=WHOLE_FETCH,
+        resolve=_checked_window,
         choices=RENDERINGS,
         capabilities=CAPABILITIES,
         control=True,
@@ -148,7 +169,9 @@ PLUGINS = {
         "always-visible",
         "1",
         _whole(only_user=True),
+        optional=WINDOW,
         fetch=WHOLE_FETCH,
+        resolve=_checked_window,
         choices=RENDERINGS,
         capabilities=CAPABILITIES,
         control=True,

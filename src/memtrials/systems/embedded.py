@@ -41,6 +41,12 @@ def chunk_bounds(session: Session, chunk: str) -> list[tuple[int, int]]:
     return bounds
 
 
+def chunk_texts(session: Session, chunk: str) -> list[str]:
+    """The text of each chunk, as it is embedded."""
+    turns = session.turns
+    return ["\n".join(t.content for t in turns[first : last + 1]) for first, last in chunk_bounds(session, chunk)]
+
+
 @dataclass
 class Searchable:
     """Chunks ready to be ranked; index and vectors are made when the retriever first needs them."""
@@ -99,9 +105,7 @@ class Embedded:
         bounds = chunk_bounds(session, self.chunk)
         vectors: list[bytes | None] = [None] * len(bounds)
         if self.embeddings is not None:
-            texts = ["\n".join(t.content for t in session.turns[first : last + 1]) for first, last in bounds]
-            vectors = self.embeddings.vectors(texts, "document")
-        self.meter.chunks += len(bounds)
+            vectors = self.embeddings.vectors(chunk_texts(session, self.chunk), "document")
         self.stores.add(namespace, session, [(*b, v) for b, v in zip(bounds, vectors, strict=True)])
 
     def fork(self, source: str, namespace: str) -> None:
@@ -197,7 +201,8 @@ def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embed
     embeddings = None
     import_module("numpy")  # before anything is timed
     if state["retriever"] != "bm25":
-        embeddings = CachedEmbedder(embedder(state, surroundings.settings), surroundings.cache, meter)
+        model = embedder(state, surroundings.settings, surroundings.purse, surroundings.stopped)
+        embeddings = CachedEmbedder(model, surroundings.cache, meter)
     return Embedded(state["retriever"], state.get("chunk", "turn"), embeddings, Stores(surroundings.stores))
 
 

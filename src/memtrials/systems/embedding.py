@@ -15,9 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from memtrials.errors import UserError, WorkFailedError, unknown
+from memtrials.index import LedgerIndex
+from memtrials.llm.limits import ClosedError
+from memtrials.llm.money import Purse
+from memtrials.records import FailureBody, Header, IngestBody, RetrievalBody
 from memtrials.settings import Settings
 from memtrials.systems.base import Meter
 
@@ -59,13 +64,15 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class BatchEmbedder(Protocol):
-    """A model behind an endpoint. dimensions 0: whatever it gives. requests: how many were sent."""
+    """A model behind an endpoint. dimensions 0: whatever it gives. requests: how many were sent. stopped: set when
+    nobody is to wait any longer."""
 
     provider: str
     model: str
     revision: str
     dimensions: int
     requests: int
+    stopped: Event
 
     @property
     def base_url(self) -> str:
@@ -143,14 +150,37 @@ def embedding_model(state: Mapping[str, Any], settings: Settings) -> str:
     return name
 
 
-def embedder(state: Mapping[str, Any], settings: Settings) -> Embedder | BatchEmbedder:
-    """The embedding model of resolved settings."""
-    name: str = state["embedding"]
-    if not name.startswith(REMOTE):
+def endpoint_model(state: Mapping[str, Any]) -> str | None:
+    """The embedding model behind an endpoint of resolved settings; None where vectors are made here, or none are."""
+    name = state.get("embedding")
+    return name.removeprefix(REMOTE) if isinstance(name, str) and name.startswith(REMOTE) else None
+
+
+def embedding_of(index: LedgerIndex, header: Header) -> str | None:
+    """The embedding model behind an endpoint of a record's system."""
+    return endpoint_model(index.config(header.system or "").settings)
+
+
+def usage_of(index: LedgerIndex, header: Header) -> dict[str, int] | None:
+    """What a system's own calls took for an ingest, a retrieval or a failure of either."""
+    if header.kind == "ingest":
+        return index.ledger.body(header, IngestBody).usage
+    if header.kind == "retrieval":
+        return index.ledger.body(header, RetrievalBody).usage
+    return index.ledger.body(header, FailureBody).usage
+
+
+def embedder(
+    state: Mapping[str, Any], settings: Settings, purse: Purse | None = None, stopped: Event | None = None
+) -> Embedder | BatchEmbedder:
+    """The embedding model of resolved settings. purse and stopped: see `Surroundings`."""
+    name = endpoint_model(state)
+    if name is None:
         return WordLlama()
     from memtrials.systems.endpoint import EndpointEmbedder
 
-    return EndpointEmbedder(name.removeprefix(REMOTE), state.get("dimensions", 0), state.get("revision", ""), settings)
+    dimensions, revision = state.get("dimensions", 0), state.get("revision", "")
+    return EndpointEmbedder(name, dimensions, revision, settings, purse, stopped)
 
 
 class CachedEmbedder:
@@ -181,7 +211,7 @@ class CachedEmbedder:
         if wanted:
             model = self.model
             if isinstance(model, BatchEmbedder):
-                with self._alone():
+                with self._alone(model):
                     known.update(self._look_up(list(wanted)))
                     wanted = {key: text for key, text in wanted.items() if key not in known}
                     fresh = self._send(model, wanted, role)
@@ -227,6 +257,8 @@ class CachedEmbedder:
             waiting = iter(keys)
             for batch in model.batches([wanted[key] for key in keys], role):
                 some = {next(waiting): made for made in batch}
+                self.meter.tokens += sum(made.tokens or 0.0 for made in batch)
+                self.meter.unreported += sum(made.tokens is None for made in batch)
                 self._keep(some)
                 fresh.update(some)
         finally:
@@ -239,12 +271,11 @@ class CachedEmbedder:
         meter = self.meter
         if made_now:
             meter.cache_misses += 1
-            meter.tokens += made.tokens or 0.0
         else:
             meter.cache_hits += 1
             meter.first_cost_seconds += made.seconds
+            meter.unreported += made.tokens is None
         meter.charged_tokens += made.tokens or 0.0
-        meter.unreported += made.tokens is None
 
     def _check_width(self, vector: bytes | None) -> None:
         """An endpoint that changes its model under the same name is found out."""
@@ -262,14 +293,16 @@ class CachedEmbedder:
             )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, model: BatchEmbedder) -> Iterator[None]:
         """Hold what lets one process at a time send for this model."""
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
         name = hashlib.sha256(self._name.encode()).hexdigest()[:16]
         lock = FileLock(self._path.with_name(f"embeddings-{name}.lock"))
         try:
-            lock.acquire()
+            lock.acquire(cancel_check=model.stopped.is_set)
+        except Timeout:
+            raise ClosedError("stopped") from None
         except OSError as error:
             raise _unusable(self._path, error) from None
         try:

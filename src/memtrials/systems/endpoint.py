@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ import msgspec
 from memtrials.errors import WorkFailedError
 from memtrials.llm.engine import ATTEMPTS, CONNECTING, PROVIDER, SECRET, Endpoint
 from memtrials.llm.limits import ClosedError
+from memtrials.llm.money import Purse, price
 from memtrials.llm.roles import endpoint
 from memtrials.llm.troubles import Trouble, classify, error_in, pauses
 from memtrials.records import clean_text
@@ -37,7 +39,6 @@ TIMEOUT = 120.0
 """Seconds for one request; a full batch takes a few."""
 MAX_SECONDS = 600.0
 """Seconds of tries and pauses for one request after which none begins."""
-"""Seconds between tries, unless the server asks for more."""
 
 _TOO_MUCH = re.compile(
     r"too large to process|request too large|must have less than \d+ tokens|batch.?size|in one batch"
@@ -71,10 +72,16 @@ class _TroubleError(Exception):
 
 @dataclass
 class _Tries:
-    """The tries of one request."""
+    """The tries of one request. pause: seconds before the next one."""
 
     began: float
     made: int = 0
+    pause: float = 0.0
+
+    def postpone(self, seconds: float) -> float:
+        """Leave a pause to who can be woken."""
+        self.pause = seconds
+        return 0.0
 
     def over(self, error: Exception) -> bool:
         """Whether to try no more after this error. A text that was refused will be again, so content isn't retried."""
@@ -86,17 +93,28 @@ class _Tries:
 class EndpointEmbedder:
     """A model behind an endpoint. dimensions: what the model is asked for; 0 takes what it gives.
 
-    The key is looked for when something is embedded, so that a dry run needs none.
+    The key is looked for when something is embedded, so that a dry run needs none. purse: what may be sent and spent.
+    stopped: set when nobody is to wait between two tries any longer.
     """
 
     provider = "openai"
     pause = 1.0
 
-    def __init__(self, model: str, dimensions: int, revision: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: str,
+        dimensions: int,
+        revision: str,
+        settings: Settings,
+        purse: Purse | None = None,
+        stopped: Event | None = None,
+    ) -> None:
         self.model = model
         self.dimensions = dimensions
         self.revision = revision
         self.settings = settings
+        self.purse = purse or Purse()
+        self.stopped = stopped or Event()
         self.requests = 0
         self._most_texts = MOST_TEXTS
         self._passed = False
@@ -118,7 +136,8 @@ class EndpointEmbedder:
         """The vectors of texts that aren't empty, in order, as replies arrive. Documents and queries are sent alike.
 
         Raises WorkFailedError: fatal at once, transient after ATTEMPTS or MAX_SECONDS, content for a text that the
-        model doesn't take. Raises ClosedError without a request after a fatal one.
+        model doesn't take. Raises ClosedError without a request after a fatal one, and between two tries when it is
+        stopped; BudgetError when no more may be sent.
         """
         if not texts:
             return
@@ -145,15 +164,42 @@ class EndpointEmbedder:
         if self._closed:
             raise ClosedError
 
+        dearest = self._dearest(texts)
+
         def one_try() -> list[Made]:
-            tries.made += 1
-            self.requests += 1
-            return self._send(texts)
+            if tries.made and self.stopped.wait(tries.pause):
+                raise ClosedError("stopped")
+            ticket = self.purse.admit(dearest)
+            assert ticket is not None  # one request is in flight at a time
+            paid = 0.0
+            try:
+                tries.made += 1
+                self.requests += 1
+                made = self._send(texts)
+                paid = self._price_of(made, dearest)
+            finally:
+                self.purse.settle(ticket, paid)
+            return made
 
         retrying = backoff.on_exception(
-            lambda: pauses(self.pause), _TroubleError, jitter=None, giveup=tries.over, logger=None
+            lambda: pauses(self.pause), _TroubleError, jitter=tries.postpone, giveup=tries.over, logger=None
         )
         return retrying(one_try)()
+
+    def _dearest(self, texts: Sequence[str]) -> float:
+        """What a request costs, where a cap makes it matter: as many tokens as the texts are in o200k_base."""
+        known = price(self.model) if self.purse.max_cost is not None else None
+        if known is None:
+            return 0.0
+        from memtrials.tokens import count_tokens
+
+        return known.of(sum(map(count_tokens, texts)), 0)
+
+    def _price_of(self, made: Sequence[Made], dearest: float) -> float:
+        """What a reply cost, where a cap makes it matter; the most it can where the endpoint doesn't say."""
+        known = price(self.model) if self.purse.max_cost is not None else None
+        counts = [one.tokens for one in made if one.tokens is not None]
+        return known.of(round(sum(counts)), 0) if known and len(counts) == len(made) else dearest
 
     def _send(self, texts: Sequence[str]) -> list[Made]:
         import openai
@@ -278,6 +324,17 @@ def _fitting(texts: Sequence[str]) -> int:
         if count and size > MOST_CHARACTERS:
             return count
     return len(texts)
+
+
+def request_sizes(texts: Sequence[str]) -> Iterator[int]:
+    """Tokens in o200k_base of each request that these texts would go in; empty ones aren't sent."""
+    from memtrials.tokens import count_tokens
+
+    waiting = [text for text in texts if text.strip()]
+    while waiting:
+        count = _fitting(waiting[:MOST_TEXTS])
+        yield sum(map(count_tokens, waiting[:count]))
+        waiting = waiting[count:]
 
 
 def _tokens(usage: Any) -> int | None:
