@@ -227,11 +227,12 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetrievalBody(Body, frozen=True, kw_only=True):
-    """One trial's retrieval. context is the exact text a reader sees; date is the question's own. answer: what a system
-    that answers by itself said. protocol: `state shared` where earlier queries may have changed the state."""
+    """One trial's retrieval. context is the exact text a reader sees (null where an import came without it, and so is
+    the header's content); date is the question's own. answer: what a system that answers by itself said. protocol:
+    `state shared` where earlier queries may have changed the state."""
 
     question: str
-    context: str
+    context: str | None
     date: str | None = None
     items: tuple[Item, ...] | None = None
     effort: Effort | None = None

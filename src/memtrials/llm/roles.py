@@ -208,6 +208,7 @@ def reader_messages(settings: Mapping[str, Any], trial: RetrievalBody, guidance:
     Or, for a profile whose prompt is the whole message, that alone; its guidance may hold `{date}`, too. settings: the
     reader's configuration.
     """
+    assert trial.context is not None
     date = {"date": trial.date or "unknown"}
     guided = fill(settings["guidance"][guidance], date).strip() if guidance else ""
     values = {"context": trial.context, "guidance": guided}

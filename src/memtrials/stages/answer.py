@@ -126,10 +126,14 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
     begun = index.begun("answer", "reader")
     alone: Counter[Pair] = Counter()
     bare: Counter[Pair] = Counter()
+    unknown: Counter[Pair] = Counter()
     for trial in index.of("retrieval"):
         if not chosen.holds(trial):
             continue
         pair = Pair(trial.benchmark or "", trial.system or "")
+        if trial.content is None:
+            unknown[pair] += 1
+            continue
         config = configs[pair.benchmark]
         if guard(index, plan, begun, pair, config.id, options.force):
             alone[pair] += 1
@@ -146,6 +150,11 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         plan.notes.append(explain_guard(index, "reader", config.id, settings, begun[pair], pair, count, bare[pair]))
         plan.left_alone += count
         plan.must_ask = plan.must_ask or bare[pair] > 0
+    for pair, count in unknown.items():
+        plan.notes.append(
+            f"{pair.benchmark} on {pair.system}: {count} trials came without the context that was read; they can't be "
+            "answered again"
+        )
     return plan
 
 
@@ -234,6 +243,7 @@ class _Readers:
         async def answer(work: Work) -> Sequence[Record]:
             if work.spec.is_offline:
                 trial = index.ledger.body(work.parent, RetrievalBody)
+                assert trial.context is not None
                 return [record(index, work, await self.offline.answer(trial.question, trial.date, trial.context))]
             model, asked = self._model(work.spec), messages(index, work)
             return [record(index, work, await ask_reader(model, asked, profile_of(work).clean))]
