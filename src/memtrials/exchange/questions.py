@@ -71,7 +71,9 @@ def _query(name: str, result: Result) -> Query:
 
 
 def _gold(name: str, result: Result) -> Gold:
-    return Gold(query=QUESTION, answers=(clean_text(result.gold),), abstention=ABSTENTION in name)
+    """With the details of a history without sessions, which is what the task has."""
+    details = {"timeline": "[]", "evidence_sessions": "[]"}
+    return Gold(query=QUESTION, answers=(clean_text(result.gold),), abstention=ABSTENTION in name, details=details)
 
 
 def refuse_strangers(artifact: Artifact, held: Sequence[str]) -> None:
