@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -304,7 +304,10 @@ def fetch(
 
 
 @cli.command()
-@click.option("--reader", help="A model's name, offline or local [default: READER_MODEL, LLM_MODEL, else offline].")
+@click.option(
+    "--reader",
+    help="A model's name, offline, local, or system (its own answer) [default: READER_MODEL, LLM_MODEL, else offline].",
+)
 @model_path_option
 @profiling
 @prompting
@@ -443,7 +446,7 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 
     The selection's --benchmark defaults to the one that is built.
     """
-    return _run(built, systems, given, as_json)
+    return _run({built: given.pop("data")}, systems, given, as_json)
 
 
 @cli.command()
@@ -451,17 +454,18 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 @model_path_option
 @working
 def demo(llm: str | None, as_json: bool, **given: Any) -> int:
-    """Run all stages on the bundled sample with three systems, in a ledger of its own (results/demo.json)."""
+    """Run all stages on the bundled samples with three systems, in a ledger of its own (results/demo.json)."""
     from memtrials.settings import evaluation
 
     name = llm or "offline"
-    data = evaluation() / "samples" / "inmind"
-    given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
-    given["profile"] = "plain"
+    given |= {"variant": None, "allow_modified": False, "k": 5, "order": None, "profile": "plain", "prompts": "default"}
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
-    if name == "local":
-        given["limit"] = 2  # tasks: an answer or a verdict takes ten seconds
-    return _run("inmind", ("bm25", "hybrid", "in-context"), given, as_json, "demo.json")
+    samples: tuple[str, ...] = ("inmind", "longmemeval", "locomo")
+    systems: tuple[str, ...] = ("bm25", "hybrid", "in-context")
+    if name == "local":  # an answer or a verdict takes five seconds
+        given["limit"], samples, systems = 2, ("inmind",), ("hybrid",)
+    built = {sample: evaluation() / "samples" / sample for sample in samples}
+    return _run(built, systems, given, as_json, "demo.json")
 
 
 @cli.command()
@@ -507,33 +511,35 @@ ASKING = ("profile", "prompts", "upstream", "model_path")
 
 
 def _run(
-    benchmark: str, systems: Sequence[str], given: dict[str, Any], as_json: bool, own_ledger: str | None = None
+    built: Mapping[str, Path | None],
+    systems: Sequence[str],
+    given: dict[str, Any],
+    as_json: bool,
+    own_ledger: str | None = None,
 ) -> int:
+    """All stages on each benchmark with its data, then the tables of all."""
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
-    request = RunRequest(
-        benchmark,
-        tuple(systems),
-        metrics=given.pop("metric"),
-        limits=_limits(given),
-        **{n: given.pop(n) for n in names},
-    )
+    names = ("variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
+    asked = {"metrics": given.pop("metric"), "limits": _limits(given), **{n: given.pop(n) for n in names}}
     options = _options(given, own_ledger)
     outcomes = []
     worst = 0
     try:
-        for outcome in run_all(request, options):
-            outcomes.append(outcome.as_json())
-            _finish(outcome, options.quiet or as_json, as_json=False)
-            worst = max(worst, outcome.exit_code)
+        for benchmark, data in built.items():
+            for outcome in run_all(RunRequest(benchmark, tuple(systems), data, **asked), options):
+                outcomes.append(outcome.as_json())
+                _finish(outcome, options.quiet or as_json, as_json=False)
+                worst = max(worst, outcome.exit_code)
+            if worst >= 2:
+                break
     finally:
         if as_json:
             _emit(outcomes)
     if not as_json and worst < 2 and not options.dry_run:
         from memtrials.stages.metrics import MetricsRequest
 
-        _print_metrics(MetricsRequest(metrics=request.metrics), options, "table")
+        _print_metrics(MetricsRequest(metrics=asked["metrics"]), options, "table")
     return worst
 
 
