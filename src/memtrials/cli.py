@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -314,7 +314,10 @@ def fetch(
 
 
 @cli.command()
-@click.option("--reader", help="A model's name, offline or local [default: READER_MODEL, LLM_MODEL, else offline].")
+@click.option(
+    "--reader",
+    help="A model's name, offline, local, or system (its own answer) [default: READER_MODEL, LLM_MODEL, else offline].",
+)
 @model_path_option
 @profiling
 @prompting
@@ -393,6 +396,7 @@ def judge(
     type=click.Choice(BY),
     help="Split by type (domain) or trial; or one table for each system, reader or judge.",
 )
+@click.option("--view", type=click.Choice(["latest"]), help="The last record of each question, not its repeats' mean.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
@@ -404,7 +408,7 @@ def metrics(form: str, as_json: bool, **given: Any) -> int:
     """Fold the ledger into numbers."""
     from memtrials.stages import metrics as stage
 
-    names = {"by": given.pop("by"), "metrics": given.pop("metric")}
+    names = {"by": given.pop("by"), "view": given.pop("view"), "metrics": given.pop("metric")}
     request = stage.MetricsRequest(**names, reader=given.pop("reader"), judge=given.pop("judge"))
     _print_metrics(request, _options(given), "json" if as_json else form)
     return 0
@@ -452,7 +456,7 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 
     The selection's --benchmark defaults to the one that is built.
     """
-    return _run(built, systems, given, as_json)
+    return _run({built: given.pop("data")}, systems, given, as_json)
 
 
 @cli.command()
@@ -460,51 +464,92 @@ def run(built: str, systems: tuple[str, ...], as_json: bool, **given: Any) -> in
 @model_path_option
 @working
 def demo(llm: str | None, as_json: bool, **given: Any) -> int:
-    """Run all stages on the bundled sample with three systems, in a ledger of its own (results/demo.json)."""
+    """Run all stages on the bundled samples with three systems, in a ledger of its own (results/demo.json)."""
     from memtrials.settings import evaluation
 
     name = llm or "offline"
-    data = evaluation() / "samples" / "inmind"
-    given |= {"data": data, "variant": None, "allow_modified": False, "k": 5, "order": None, "prompts": "default"}
-    given["profile"] = "plain"
+    given |= {"variant": None, "allow_modified": False, "k": 5, "order": None, "profile": "plain", "prompts": "default"}
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
-    names: tuple[str, ...] = ("bm25", "hybrid", "in-context")
+    samples: tuple[str, ...] = ("inmind", "longmemeval", "locomo")
+    systems: tuple[str, ...] = ("bm25", "hybrid", "in-context")
     if name == "local":  # an answer or a verdict takes five seconds
-        given["limit"], names = 2, ("hybrid",)
-    return _run("inmind", names, given, as_json, "demo.json")
+        given["limit"], samples, systems = 2, ("inmind",), ("hybrid",)
+    built = {sample: evaluation() / "samples" / sample for sample in samples}
+    return _run(built, systems, given, as_json, "demo.json")
+
+
+@cli.command()
+@click.argument("table")
+@click.option("--artifacts", type=FILE, required=True, help="The folder of the released files, as it was released.")
+@click.option("--data", type=FILE, help="LoCoMo's file or folder [default: where `memtrials data get` put it].")
+@click.option("--reader", help="A model's name: answer the imported contexts again.")
+@click.option("--judge", help="A model's name: judge the answers again.")
+@profiling
+@prompting
+@limiting
+@working
+def reproduce(table: str, as_json: bool, **given: Any) -> int:
+    """Recompute a published TABLE from its released files: import, metrics, and every cell beside what was printed.
+
+    Tables: longmemeval, longmemeval-memorybear, locomo, locomo-memorybear. Again the same command: what is done isn't
+    done again. It has a ledger of its own (results/reproduce.json) unless --trials names one.
+    """
+    from memtrials.exchange import published
+    from memtrials.report import tables
+    from memtrials.report.terminal import console
+    from memtrials.stages import reproduce as stage
+
+    names = ("artifacts", "data", "reader", "judge", "profile", "prompts", "upstream")
+    request = stage.ReproduceRequest(table, limits=_limits(given), **{name: given.pop(name) for name in names})
+    options = _options(given, "reproduce.json")
+    worst = 0
+    for outcome in stage.prepare(request, options):
+        _finish(outcome, options.quiet or as_json, as_json=False)
+        worst = max(worst, outcome.exit_code)
+        if worst >= 2:
+            return worst
+    described, cells = published.load(table), stage.compare(request, options)
+    if as_json:
+        _emit([asdict(cell) | {"difference": cell.difference} for cell in cells])
+    else:
+        decimals = {name: column.decimals for name, column in described.columns.items()}
+        tables.print_compared(f"{described.title}\n{described.source}", cells, decimals, console())
+    return worst
 
 
 ASKING = ("profile", "prompts", "upstream", "model_path")
 
 
 def _run(
-    benchmark: str, systems: Sequence[str], given: dict[str, Any], as_json: bool, own_ledger: str | None = None
+    built: Mapping[str, Path | None],
+    systems: Sequence[str],
+    given: dict[str, Any],
+    as_json: bool,
+    own_ledger: str | None = None,
 ) -> int:
+    """All stages on each benchmark with its data, then the tables of all."""
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("data", "variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
-    request = RunRequest(
-        benchmark,
-        tuple(systems),
-        metrics=given.pop("metric"),
-        limits=_limits(given),
-        **{n: given.pop(n) for n in names},
-    )
+    names = ("variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
+    asked = {"metrics": given.pop("metric"), "limits": _limits(given), **{n: given.pop(n) for n in names}}
     options = _options(given, own_ledger)
     outcomes = []
     worst = 0
     try:
-        for outcome in run_all(request, options):
-            outcomes.append(outcome.as_json())
-            _finish(outcome, options.quiet or as_json, as_json=False)
-            worst = max(worst, outcome.exit_code)
+        for benchmark, data in built.items():
+            for outcome in run_all(RunRequest(benchmark, tuple(systems), data, **asked), options):
+                outcomes.append(outcome.as_json())
+                _finish(outcome, options.quiet or as_json, as_json=False)
+                worst = max(worst, outcome.exit_code)
+            if worst >= 2:
+                break
     finally:
         if as_json:
             _emit(outcomes)
     if not as_json and worst < 2 and not options.dry_run:
         from memtrials.stages.metrics import MetricsRequest
 
-        _print_metrics(MetricsRequest(metrics=request.metrics), options, "table")
+        _print_metrics(MetricsRequest(metrics=asked["metrics"]), options, "table")
     return worst
 
 
@@ -724,12 +769,34 @@ def export_inmind(
     out: Path | None, reader: str | None, trial: int, allow_partial: bool, allow_voided: bool, **given: Any
 ) -> int:
     """One JSON object per task of one system, as InMind's leaderboard takes it."""
-    from memtrials.report import inmind_submission as format_
+    from memtrials.exchange import inmind_submission as format_
+    from memtrials.exchange.cells import benchmark_in
 
     options, index, chosen = _selected(given)
-    benchmark = format_.benchmark_in(index, options.selection.benchmark)
+    benchmark = benchmark_in(index, "inmind", options.selection.benchmark)
     rows = format_.rows(index, benchmark, chosen, reader, trial, allow_partial=allow_partial, allow_voided=allow_voided)
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return _write_out(_lines(rows), out, f"{len(rows)} tasks")
+
+
+def _export_options(*, judged: bool) -> Callable[[F], F]:
+    """What exports of one system's answers take."""
+    judge = [click.option("--judge", help="Whose verdicts, where several judges decided.")] if judged else []
+    return _with(
+        [
+            click.option("--out", type=FILE, help="The file to write [default: standard output]."),
+            click.option("--reader", help="Whose answers [default: the system's current reader]."),
+            *judge,
+            trials_option,
+            selecting,
+        ]
+    )
+
+
+trial_option = click.option("--trial", type=COUNT, default=1, show_default=True, help="Which trial of each question.")
+
+
+def _write_out(text: str, out: Path | None, what: str) -> int:
+    """An export, to a file or to standard output."""
     if out is None:
         print(text, end="")
         return 0
@@ -737,13 +804,125 @@ def export_inmind(
         out.write_text(text, "utf-8")
     except OSError as error:
         raise UserError(f"{out}: can't be written ({error.strerror})") from None
-    print(f"{len(rows)} tasks written to {out}")
+    print(f"{what} written to {out}")
     return 0
 
 
-@cli.group(name="import")
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@export_group.command("memorybear-trials")
+@_export_options(judged=True)
+def export_trials(out: Path | None, reader: str | None, judge: str | None, **given: Any) -> int:
+    """A JSON array of LongMemEval trials, as MemoryBear's pipeline writes and reads it. An imported array comes out
+    again with every field it had."""
+    from memtrials.exchange import trials_array
+    from memtrials.exchange.cells import answers, benchmark_in, last_verdicts
+
+    options, index, chosen = _selected(given)
+    benchmark = benchmark_in(index, "longmemeval", options.selection.benchmark)
+    _, trials = answers(index, benchmark, chosen, reader)
+    verdicts = last_verdicts(index, trials, "accuracy", judge)
+    rows = list(trials_array.export(index, benchmark, trials, verdicts))
+    return _write_out(json.dumps(rows, ensure_ascii=False, indent=2) + "\n", out, f"{len(rows)} trials")
+
+
+@export_group.command("longmemeval-hypotheses")
+@trial_option
+@_export_options(judged=False)
+def export_hypotheses(trial: int, out: Path | None, reader: str | None, **given: Any) -> int:
+    """JSON lines of question_id and hypothesis, as LongMemEval's evaluate_qa takes them."""
+    from memtrials.exchange import longmemeval_files
+    from memtrials.exchange.cells import answers, benchmark_in
+
+    options, index, chosen = _selected(given)
+    benchmark = benchmark_in(index, "longmemeval", options.selection.benchmark)
+    rows = list(longmemeval_files.hypotheses(index, answers(index, benchmark, chosen, reader, trial)[1]))
+    return _write_out(_lines(rows), out, f"{len(rows)} hypotheses")
+
+
+@export_group.command("longmemeval-eval-results")
+@trial_option
+@click.option("--legacy", is_flag=True, help="MemoryBear's fields, and of each question the last judged trial.")
+@_export_options(judged=True)
+def export_eval_results(
+    trial: int, legacy: bool, out: Path | None, reader: str | None, judge: str | None, **given: Any
+) -> int:
+    """JSON lines of judged answers with autoeval_label, as LongMemEval's evaluate_qa writes them."""
+    from memtrials.exchange import longmemeval_files
+    from memtrials.exchange.cells import answers, benchmark_in, last_verdicts
+
+    options, index, chosen = _selected(given)
+    benchmark = benchmark_in(index, "longmemeval", options.selection.benchmark)
+    _, some = answers(index, benchmark, chosen, reader, None if legacy else trial)
+    verdicts = last_verdicts(index, some, "accuracy", judge)
+    rows = list(longmemeval_files.eval_results(index, some, verdicts, legacy=legacy))
+    return _write_out(_lines(rows), out, f"{len(rows)} verdicts")
+
+
+@export_group.command("locomo-results")
+@trial_option
+@click.option("--model", help="What fields are named after [default: the reader's model].")
+@click.option("--data", type=FILE, help="LoCoMo's file, whose rows are written again, if it moved since build.")
+@_export_options(judged=False)
+def export_locomo(
+    trial: int, model: str | None, data: Path | None, out: Path | None, reader: str | None, **given: Any
+) -> int:
+    """LoCoMo's samples with predictions and scores; with --out also OUT's counts by category, in *_stats.json."""
+    from memtrials.exchange import locomo_files
+    from memtrials.exchange.cells import answers, benchmark_in, model_of
+
+    options, index, chosen = _selected(given)
+    benchmark = benchmark_in(index, "locomo", options.selection.benchmark)
+    cell, some = answers(index, benchmark, chosen, reader, trial)
+    found = locomo_files.results(index, benchmark, some, model or model_of(index, cell.reader), data)
+    count = sum(len(sample["qa"]) for sample in found.samples)
+    if out is not None:
+        statistics = out.with_name(f"{out.stem}_stats.json")
+        _write_out(json.dumps(found.statistics, ensure_ascii=False, indent=2) + "\n", statistics, "counts")
+    return _write_out(json.dumps(found.samples, ensure_ascii=False, indent=2) + "\n", out, f"{count} answers")
+
+
+class _Import(click.Group):
+    """`import FILE…` is `import results FILE…`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = {*self.commands, *ctx.help_option_names}
+        return super().parse_args(ctx, args if not args or args[0] in names else ["results", *args])
+
+
+@cli.group(name="import", cls=_Import)
 def import_group() -> None:
-    """Take in results that others made, so that they can be judged and compared."""
+    """Take in results that others made, so that they can be judged and compared.
+
+    `memtrials import FILE…` is `memtrials import results FILE…`.
+    """
+
+
+@import_group.command("results")
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--benchmark", help="Where several are built, the one these are results of.")
+@click.option("--name", help="The system's name [default: what the file's name begins with].")
+@trials_option
+@json_option
+def import_results(
+    files: tuple[Path, ...], benchmark: str | None, name: str | None, trials: Path | None, as_json: bool
+) -> int:
+    """Released results of MemoryBear, MemOS and Mem0 on LongMemEval and LoCoMo, plain or gzip, and MemoryBear's trials.
+
+    They become those of the system imported-NAME. A file of retrieved memories belongs to the judged answers named
+    before it; alone, its contexts can be answered and judged. Again the same file: nothing.
+    """
+    from memtrials.stages import importing
+
+    options = _options({"trials": trials})
+    outcome = importing.run(importing.ImportRequest(files, benchmark, name), options)
+    if as_json:
+        _emit({"stage": "import", "appended": outcome.appended, "notes": outcome.notes})
+    else:
+        print("\n".join([*outcome.notes, f"{outcome.appended} records appended"]))
+    return 0
 
 
 @import_group.command("inmind-submission")
@@ -753,16 +932,13 @@ def import_group() -> None:
 @json_option
 def import_inmind(file: Path, benchmark: str | None, trials: Path | None, as_json: bool) -> int:
     """Results of a submission file become those of the system imported-NAME. Again the same file: nothing."""
-    from memtrials.report import inmind_submission as format_
+    from memtrials.exchange import inmind_submission as format_
+    from memtrials.exchange.cells import benchmark_in
+    from memtrials.exchange.imported import append
 
     _, index = _index(trials, _settings())
-    groups = format_.records(index, format_.benchmark_in(index, benchmark), file)
-    if groups:
-        index.ledger.check_writable()
-    for group in groups:
-        index.ledger.append(*group)
+    appended = append(index, format_.records(index, benchmark_in(index, "inmind", benchmark), file))
     index.ledger.close()
-    appended = sum(map(len, groups))
     if as_json:
         _emit({"stage": "import", "appended": appended})
     else:
@@ -782,10 +958,11 @@ def validate() -> None:
 @trials_option
 def validate_inmind(file: Path, allow_partial: bool, benchmark: str | None, trials: Path | None) -> int:
     """Check a submission against the tasks of a built benchmark: every problem with its line number."""
-    from memtrials.report import inmind_submission as format_
+    from memtrials.exchange import inmind_submission as format_
+    from memtrials.exchange.cells import benchmark_in
 
     _, index = _index(trials, _settings())
-    tasks = format_.tasks_of(index, format_.benchmark_in(index, benchmark))
+    tasks = format_.tasks_of(index, benchmark_in(index, "inmind", benchmark))
     rows = format_.read(file, tasks, allow_partial=allow_partial)
     print(f"{file}: valid, {len(rows)} of {len(tasks)} tasks")
     return 0

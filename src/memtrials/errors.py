@@ -56,3 +56,11 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names[:12]) or 'none'}"
     return UserError(f"unknown {what} {name!r}; {hint}")
+
+
+def not_installed(what: str, extra: str) -> UserError:
+    """An error for something of an extra that isn't there, with the commands that install it."""
+    return UserError(
+        f"{what} isn't installed: uv run --extra {extra} memtrials … in a checkout, "
+        f"pip install 'memtrials[{extra}]' elsewhere"
+    )

@@ -238,12 +238,13 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 class RetrievalBody(Body, frozen=True, kw_only=True):
-    """One trial's retrieval. context is the exact text a reader sees; date is the question's own. fit: None where
-    everything is shown however long it is. answer: what a system that answers by itself said. protocol: `state shared`
-    where earlier queries may have changed the state."""
+    """One trial's retrieval. context is the exact text a reader sees (null where an import came without it, and so is
+    the header's content); date is the question's own. fit: None where everything is shown however long it is. answer:
+    what a system that answers by itself said. protocol: `state shared` where earlier queries may have changed the
+    state."""
 
     question: str
-    context: str
+    context: str | None
     date: str | None = None
     items: tuple[Item, ...] | None = None
     fit: Fit | None = None

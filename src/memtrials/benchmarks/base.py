@@ -102,6 +102,11 @@ class Metric:
     verbatim: bool = False
     diagnostic: bool = False
 
+    @property
+    def reads_context(self) -> bool:
+        """Whether it can't be decided where the context is unknown."""
+        return self.reads == "retrieval" or "context" in self.fields
+
     def prompt(self, query: Query, gold: Gold) -> str:
         """The name of the judge prompt that a question takes."""
         return self.prompts[0] if self.prompt_of is None else self.prompt_of(query, gold)

@@ -21,6 +21,8 @@ from memtrials.settings import EndpointRole, ModelRole, Settings, Value
 
 OFFLINE = "offline"
 LOCAL = "local"
+SYSTEM = "system"
+"""The reader that is the memory system itself: its own answer, which came with the retrieval."""
 Clean = Callable[[str], str]
 """Makes the answer of a reply's text."""
 RULES_VERSION = 1
@@ -43,8 +45,8 @@ class RoleConfig:
 
     @property
     def is_offline(self) -> bool:
-        """Whether it is the rule that needs no model."""
-        return self.name == OFFLINE
+        """Whether it asks no model: the rule, or what the system said by itself."""
+        return self.name in (OFFLINE, SYSTEM)
 
     @property
     def is_local(self) -> bool:
@@ -150,6 +152,8 @@ def reader_config(
     """
     if model == OFFLINE:
         return RoleConfig(OFFLINE, {"model": OFFLINE, "version": offline.VERSION}, {})
+    if model == SYSTEM:
+        return RoleConfig(SYSTEM, {"model": SYSTEM}, {})
     asked = reader_profile(benchmark, profile)
     file = local.model_file(model_path) if model == LOCAL else None
     settings = {
@@ -209,6 +213,7 @@ def reader_messages(settings: Mapping[str, Any], trial: RetrievalBody, guidance:
     Or, for a profile whose prompt is the whole message, that alone; its guidance may hold `{date}`, too. settings: the
     reader's configuration.
     """
+    assert trial.context is not None
     date = {"date": trial.date or "unknown"}
     guided = fill(settings["guidance"][guidance], date).strip() if guidance else ""
     values = {"context": trial.context, "guidance": guided}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from functools import cache, lru_cache
 from typing import Any
 
+from memtrials.metrics import recipes
 from memtrials.metrics.lexical import holds, words
 
 MULTI_HOP, TEMPORAL, OPEN_DOMAIN, SINGLE_HOP, ADVERSARIAL = 1, 2, 3, 4, 5
@@ -41,12 +41,7 @@ def score(prediction: str, gold: str, category: int) -> float:
 
 def token_f1(prediction: str, gold: str) -> float:
     """The harmonic mean of precision and recall over the multisets of stems; 0 where none is shared."""
-    said, wanted = stems(prediction), stems(gold)
-    shared = sum((Counter(said) & Counter(wanted)).values())
-    if not shared:
-        return 0.0
-    precision, recall = shared / len(said), shared / len(wanted)
-    return 2 * precision * recall / (precision + recall)
+    return recipes.token_f1(stems(prediction), stems(gold))
 
 
 def stems(text: str) -> list[str]:

@@ -117,9 +117,27 @@ class ProbeRate:
     flagged: bool = False
 
 
+@dataclass(frozen=True)
+class Departure:
+    """A measure of an imported cell beside the values that came with its answers.
+
+    stored_name: what the file calls them; n: answers that have one; stored and recomputed: means over these. differing:
+    (stored, recomputed) of the questions, as `task/query`, where they differ by more than rounding.
+    """
+
+    cell: Cell
+    measure: str
+    stored_name: str
+    n: int
+    stored: float
+    recomputed: float
+    differing: Mapping[str, tuple[float, float]]
+
+
 @dataclass
 class Report:
-    """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches."""
+    """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches.
+    view: how repeats became one score, where that isn't their mean."""
 
     numbers: list[Number]
     attributions: list[Attribution]
@@ -130,3 +148,5 @@ class Report:
     fetches: dict[str, dict[str, Any]]
     controls: frozenset[str]
     by: str | None = None
+    view: str | None = None
+    departures: Sequence[Departure] = ()

@@ -12,7 +12,7 @@ from typing import Any
 
 from memtrials import benchmarks
 from memtrials.benchmarks.base import PLAIN, Benchmark, ReaderProfile
-from memtrials.errors import UserError
+from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.judging.payloads import Message
 from memtrials.ledger import Ledger
@@ -22,6 +22,7 @@ from memtrials.llm.money import Purse
 from memtrials.llm.offline import OfflineReader
 from memtrials.llm.pool import NO_LIMITS, CallLimits, ModelPool
 from memtrials.llm.roles import (
+    SYSTEM,
     Places,
     RoleConfig,
     answer_in,
@@ -125,10 +126,19 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
     begun = index.begun("answer", "reader")
     alone: Counter[Pair] = Counter()
     bare: Counter[Pair] = Counter()
+    unknown: Counter[Pair] = Counter()
+    silent: Counter[Pair] = Counter()
     for trial in index.of("retrieval"):
         if not chosen.holds(trial):
             continue
         pair = Pair(trial.benchmark or "", trial.system or "")
+        if configs[pair.benchmark].name == SYSTEM:
+            if "answers" not in index.config(pair.system).provenance.get("capabilities", ()):
+                silent[pair] += 1
+                continue
+        elif trial.content is None:
+            unknown[pair] += 1
+            continue
         config = configs[pair.benchmark]
         if guarded_off(begun, pair, config.id, options.force):
             alone[pair] += 1
@@ -145,6 +155,13 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         plan.notes.append(explain_guard(index, "reader", config.id, settings, begun[pair], pair, count, bare[pair]))
         plan.left_alone += count
         plan.must_ask = plan.must_ask or bare[pair] > 0
+    for pair, count in silent.items():
+        plan.notes.append(f"{pair.benchmark} on {pair.system}: it gives no answers of its own; {count} left alone")
+    for pair, count in unknown.items():
+        plan.notes.append(
+            f"{pair.benchmark} on {pair.system}: {count} trials came without the context that was read; they can't be "
+            "answered again"
+        )
     return plan
 
 
@@ -173,6 +190,13 @@ def messages(index: LedgerIndex, work: Work) -> list[Message]:
 def profile_of(work: Work) -> ReaderProfile:
     """How the reader of a piece of work is asked; not for the offline reader, which has no profile."""
     return benchmarks.find(work.parent.benchmark or "").readers[work.spec.settings["profile"]]
+
+
+def own_answer(trial: RetrievalBody) -> AnswerBody:
+    """What the system said by itself. Raises WorkFailedError when it said nothing."""
+    if not (trial.answer or "").strip():
+        raise WorkFailedError("system", "content", "the system gave no answer of its own with this retrieval")
+    return AnswerBody(text=trial.answer or "")
 
 
 def record(index: LedgerIndex, work: Work, body: AnswerBody) -> Record:
@@ -233,6 +257,9 @@ class _Readers:
         async def answer(work: Work) -> Sequence[Record]:
             if work.spec.is_offline:
                 trial = index.ledger.body(work.parent, RetrievalBody)
+                if work.spec.name == SYSTEM:
+                    return [record(index, work, own_answer(trial))]
+                assert trial.context is not None
                 return [record(index, work, await self.offline.answer(trial.question, trial.date, trial.context))]
             model, asked = self._model(work.spec), messages(index, work)
             return [record(index, work, await ask_reader(model, asked, profile_of(work).clean))]

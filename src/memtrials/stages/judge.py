@@ -244,6 +244,8 @@ def pending(
                     continue
                 if metric.reads == "answer" and parent.reader not in whose[Pair(name, parent.system or "")]:
                     continue
+                if metric.reads_context and _trial(index, parent).content is None:
+                    continue
                 config = judging.config.id
                 key = verdict_key(parent, config, metric.name)
                 for ordinal in range(1, repeat + 1):
@@ -300,6 +302,11 @@ def verdict_key(parent: Header, judge: str, metric: str, query: str | None = Non
         config=judge,
         metric=metric,
     )
+
+
+def _trial(index: LedgerIndex, parent: Header) -> Header:
+    """The retrieval that a verdict is about."""
+    return parent if parent.kind == "retrieval" else index.parent(parent)
 
 
 def _verbatim_systems(index: LedgerIndex) -> set[str]:
@@ -493,13 +500,14 @@ class _Judges:
 
     def _evidence(self, index: LedgerIndex, work: Work) -> Evidence:
         """What a verdict is about: a trial or an answer with its trial, or what was constructed."""
-        parent, probe = work.parent, work.spec.probe
+        parent, decision = work.parent, work.spec
+        probe = decision.probe
         if probe is not None:
             return Evidence(probe.context, self._query(index, work), probe.answer)
-        trial = parent if parent.kind == "retrieval" else index.parent(parent)
         said = index.ledger.body(parent, AnswerBody).text if parent.kind == "answer" else None
-        retrieval = index.ledger.body(trial, RetrievalBody)
-        return Evidence(retrieval.context, self._query(index, work), said)
+        context = index.ledger.body(_trial(index, parent), RetrievalBody).context
+        assert context is not None or not decision.metric.reads_context
+        return Evidence(context or "", self._query(index, work), said)
 
     def _query(self, index: LedgerIndex, work: Work) -> Query:
         task = index.task(work.parent.benchmark or "", work.parent.task or "")

@@ -14,6 +14,8 @@ from typing import Literal, TypeVar
 from memtrials import benchmarks
 from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, every
 from memtrials.errors import unknown
+from memtrials.exchange.departures import departure, pairs
+from memtrials.exchange.imported import PREFIX
 from memtrials.index import LedgerIndex
 from memtrials.judging import probing
 from memtrials.judging.verdicts import STRICT, UnreadableError, read_verdict
@@ -21,12 +23,13 @@ from memtrials.ledger import Ledger
 from memtrials.llm.local import is_bundled
 from memtrials.llm.money import longest_reply
 from memtrials.metrics import accuracy, agreement
-from memtrials.metrics.numbers import Agreement, Attribution, Cell, Number, ProbeRate, Report
+from memtrials.metrics.numbers import Agreement, Attribution, Cell, Departure, Number, ProbeRate, Report
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
+View = Literal["latest"]
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
 Grouped = TypeVar("Grouped")
 Ratings = dict[tuple[str, int], dict[str, float]]
@@ -41,9 +44,11 @@ SPLITS: dict[str, Callable[[Header, str | None], str]] = {
 
 @dataclass(frozen=True)
 class MetricsRequest:
-    """How to fold. reader and judge: names or ids to keep (None: all)."""
+    """How to fold. reader and judge: names or ids to keep (None: all). view: `latest` takes the last record of each
+    question instead of the mean over its repeats, as MemoryBear does."""
 
     by: By | None = None
+    view: View | None = None
     reader: str | None = None
     judge: str | None = None
     metrics: tuple[str, ...] = ()
@@ -89,6 +94,8 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
         frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
         request.by,
+        request.view,
+        [d for name in chosen.benchmarks for d in folding.departures(benchmarks.find(name), name)],
     )
 
 
@@ -206,7 +213,7 @@ class _Folding:
                     if self._kept(failure):
                         cells[Cell(name, failure.system or "", failure.fetch or "", reader, failure.judge)] += []
             for cell, verdicts in cells.items():
-                numbers += self._shares(benchmark, metric, cell, verdicts)
+                numbers += self._shares(benchmark, metric, cell, self._viewed(verdicts))
             judged = {(cell.system, cell.fetch) for cell in cells}
             numbers += [
                 Number(
@@ -229,7 +236,29 @@ class _Folding:
         for header in self.index.of(kind):
             if header.benchmark == name and self._kept(header):
                 cells[Cell(name, header.system or "", header.fetch or "", header.reader)].append(header)
-        return cells
+        return {cell: self._viewed(some) for cell, some in cells.items()}
+
+    def _viewed(self, headers: list[Header]) -> list[Header]:
+        """The records that count in the view: all, or the last of each question, by trial, then answer, then itself."""
+        if self.request.view is None:
+            return headers
+        position = self.index.ledger.position
+        in_order = sorted(headers, key=lambda header: [position(h.id) for h in self.lineage(header)])
+        return list({(header.task, header.query): header for header in in_order}.values())
+
+    def departures(self, benchmark: Benchmark, name: str) -> list[Departure]:
+        """Where the numbers that came with imported answers depart from what is recomputed."""
+        if self.request.metrics:
+            return []
+        imported = {c for c in self.index.configs if self.index.config(c).settings.get("system") == PREFIX}
+        measures = [measure for measure in benchmark.measures if measure.reads == "answer"]
+        return [
+            departure(cell, measure.name, found)
+            for cell, some in self._cells("answer", name).items()
+            if cell.reader in imported
+            for measure in measures
+            if (found := pairs(self.index, measure, some))
+        ]
 
     def _kept(self, header: Header) -> bool:
         if not self.chosen.holds(header):
@@ -519,30 +548,34 @@ class _Folding:
                         values[place].append((tuple(h.id for h in self.lineage(trial)), value))
             means = {place: nested_mean(paths) for place, paths in values.items()}
             ids = any(body.items is not None for _, body in trials)
+            reason = "not retrieved by any" if ids else "the system gives no evidence ids"
             numbers.append(
-                self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), ids=ids)
+                self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), reason=reason)
             )
         shown: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         cut: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for trial, body in trials:
             place, path = (trial.task or "", trial.query or ""), tuple(h.id for h in self.lineage(trial))
-            shown[place].append((path, float(self._context_tokens(trial, body))))
+            if body.context is not None:
+                shown[place].append((path, float(self._context_tokens(trial, body.context))))
             if body.fit is not None:
                 cut[place].append((path, float(body.fit.tokens - body.fit.used)))
+        asked = {(trial.task or "", trial.query or "") for trial, _ in trials}
         for name, tokens in (("context-tokens", shown), ("cut-tokens", cut)):
-            if tokens:
+            if tokens or name == "context-tokens":
                 means = {place: nested_mean(paths) for place, paths in tokens.items()}
-                numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(means)))
+                unknown = "the contexts are unknown"
+                numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(asked), reason=unknown))
         efforts = [body.effort for _, body in trials if body.effort is not None]
         loaded = any(effort.workers > 1 for effort in efforts)
         return numbers + _latency(cell, group, "retrieval", [e.seconds for e in efforts], len(trials), loaded)
 
-    def _context_tokens(self, trial: Header, body: RetrievalBody) -> int:
+    def _context_tokens(self, trial: Header, context: str) -> int:
         from memtrials.tokens import count_tokens
 
         assert trial.content is not None
         if trial.content not in self._tokens:
-            self._tokens[trial.content] = count_tokens(body.context)
+            self._tokens[trial.content] = count_tokens(context)
         return self._tokens[trial.content]
 
     def _summary(
@@ -555,10 +588,9 @@ class _Folding:
         questions: Mapping[Place, Question],
         of: int,
         *,
-        ids: bool = True,
+        reason: str,
     ) -> Number:
         if not means:
-            reason = "not retrieved by any" if ids else "the system gives no evidence ids"
             unit = {"share": "share", "median": "rank"}.get(summary, summary)
             return Number(cell, name, unit, None, 0, of, group=group, reason=reason, subset=self.subset)
         values = list(means.values())

@@ -223,6 +223,11 @@ class _Replay:
             by_benchmark[name][task] = index.task(name, task)
         seen: dict[int, tuple[Session, str]] = {}
         for name, tasks in by_benchmark.items():
+            if not all(body.sessions for body in tasks.values()):
+                raise UserError(
+                    f"{name} holds questions without their histories, which can't be replayed; build the data itself, "
+                    "and name it with --benchmark"
+                )
             self._prefix_lengths[name] = shared_prefix([body.sessions for body in tasks.values()])
             for task, body in tasks.items():
                 before, seen = seen, {}  # two timelines are held at a time: sessions that tasks share are hashed once

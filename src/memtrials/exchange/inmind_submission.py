@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memtrials.benchmarks.inmind import BENCHMARK, DIRECT, INDIRECT
-from memtrials.errors import UserError, unknown
+from memtrials.errors import UserError
+from memtrials.exchange.cells import Answered, Exported, answers
+from memtrials.exchange.imported import Imports
 from memtrials.index import LedgerIndex
 from memtrials.llm.local import is_bundled
-from memtrials.records import (
-    AnswerBody,
-    Header,
-    IngestBody,
-    Record,
-    RetrievalBody,
-    Role,
-    VoidBody,
-    clean_text,
-    config_record,
-    new_id,
-    now,
-    sha256,
-    text_sha256,
-    work_key,
-)
+from memtrials.records import AnswerBody, Record, RetrievalBody, Role, VoidBody, clean_text
 from memtrials.selection import Chosen
 
 FIELDS = {DIRECT: "naive", INDIRECT: "query"}
-IMPORTED = "imported"
 
 
 @dataclass(frozen=True)
@@ -114,20 +100,6 @@ def _problems(line: str, tasks: Collection[str], seen: dict[str, int], number: i
     return found or Row(str(task_id), row["system"], row["config"], texts)
 
 
-def benchmark_in(index: LedgerIndex, name: str | None) -> str:
-    """The InMind benchmark of a ledger. Raises UserError when none was built, or several and none is named."""
-    built = [b for b in index.benchmarks if b.partition("@")[0] == "inmind"]
-    if name is not None:
-        built = [b for b in built if name in (b, b.partition("@")[0])]
-        if not built:
-            raise unknown("benchmark in this ledger", name, index.benchmarks)
-    if not built:
-        raise UserError(f"{index.ledger.path} holds no inmind benchmark; run `memtrials build inmind --data …` first")
-    if len(built) > 1:
-        raise UserError(f"{index.ledger.path} holds {', '.join(built)}; name one with --benchmark")
-    return built[0]
-
-
 def tasks_of(index: LedgerIndex, benchmark: str) -> list[str]:
     """The task ids of a built benchmark, in order."""
     return [task for name, task in index.tasks if name == benchmark]
@@ -136,67 +108,27 @@ def tasks_of(index: LedgerIndex, benchmark: str) -> list[str]:
 # --- import -----------------------------------------------------------------------------------------------------
 
 
-def records(index: LedgerIndex, benchmark: str, path: Path) -> list[list[Record]]:
-    """The records that importing this file would append, in groups that belong together; none when it was imported.
+def records(index: LedgerIndex, benchmark: str, path: Path) -> list[Record]:
+    """The records that importing this file would append, each after what it is made from; none when it was imported.
 
-    Everything hangs on configurations named `imported-NAME` that know the file's SHA-256 and nothing else.
     Raises UserError for an invalid file or one that holds several systems.
     """
     rows = read(path, tasks_of(index, benchmark), allow_partial=True)
     names = sorted({row.system for row in rows})
     if len(names) > 1:
         raise UserError(f"{path}: results of {len(names)} systems ({', '.join(names)}); one file holds one system")
-    name = f"{IMPORTED}-{names[0]}"
-    known = {"system": IMPORTED, "name": names[0], "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    roles: tuple[Role, ...] = ("system", "fetch", "reader")
+    imports = Imports(index, benchmark, names[0])
+    known = {"file_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     claimed = json.dumps(rows[0].config, ensure_ascii=False)  # text, as everything that others made
-    provenance = {"claimed": claimed, "capabilities": [], "control": False}
-    configs = {role: config_record(role, name, {**known, "role": role}, provenance) for role in roles}
-    fresh = [record for record in configs.values() if record.header.key not in index.configs]
-    groups = [fresh] if fresh else []
-    ids = {role: record.header.key or "" for role, record in configs.items()}
+    roles: tuple[Role, ...] = ("system", "fetch", "reader")
+    system, fetch, reader = (imports.config(role, known, claimed) for role in roles)
     for row in rows:
-        group = _group(index, benchmark, row, ids)
-        if group:
-            groups.append(group)
-    return groups
-
-
-def _group(index: LedgerIndex, benchmark: str, row: Row, ids: dict[Role, str]) -> list[Record]:
-    task = index.tasks[benchmark, row.task]
-
-    def header(kind: Any, parent: Header, config: str, content: str, **fields: Any) -> Header:
-        query = fields.get("query")
-        key = work_key(kind, benchmark=benchmark, task=row.task, query=query, parent=parent, config=config)
-        return Header(
-            id=new_id(),
-            kind=kind,
-            key=key,
-            content=content,
-            parents=(parent.id,),
-            benchmark=benchmark,
-            task=row.task,
-            type=task.type,
-            system=ids["system"],
-            repeat=1,
-            at=now(),
-            **fields,
-        )
-
-    ingest = header("ingest", task, ids["system"], sha256([task.content, ids["system"], None]))
-    if (ingest.key, 1) in index.done:
-        return []
-    state = IngestBody(namespace=None, system_version=None, capabilities=(), sessions=0, turns=0)
-    group = [Record(ingest, state)]
-    for query, (context, answer) in row.texts.items():
-        question = index.task(benchmark, row.task).query(query)
-        trial = header("retrieval", ingest, ids["fetch"], text_sha256(context), query=query, fetch=ids["fetch"])
-        said = header(
-            "answer", trial, ids["reader"], text_sha256(answer), query=query, fetch=ids["fetch"], reader=ids["reader"]
-        )
-        group.append(Record(trial, RetrievalBody(question=question.text, date=question.date, context=context)))
-        group.append(Record(said, AnswerBody(text=answer)))
-    return group
+        ingest = imports.ingest(row.task, system)
+        for query, (context, answer) in row.texts.items():
+            question = index.task(benchmark, row.task).query(query)
+            body = RetrievalBody(question=question.text, date=question.date, context=context)
+            imports.answer(imports.retrieval(ingest, question, fetch, body), reader, AnswerBody(text=answer))
+    return imports.fresh
 
 
 # --- export -----------------------------------------------------------------------------------------------------
@@ -217,33 +149,19 @@ def rows(
     Raises UserError when more than one cell is selected, when tasks are missing, or when results of this system were
     voided after their verdicts were known.
     """
-    readers = index.readers_shown(reader)
-    cells: dict[tuple[str, str, str], dict[str, dict[str, tuple[Header, Header]]]] = {}
-    for answer in index.of("answer"):
-        retrieval = index.parent(answer)
-        ingest = index.parent(retrieval)
-        shown = any(answer.reader in some for pair, some in readers.items() if pair == (benchmark, answer.system))
-        if answer.benchmark != benchmark or not chosen.holds(answer) or not shown:
-            continue
-        if (ingest.repeat, retrieval.repeat, answer.repeat) != (1, trial, 1):
-            continue
-        cell = (answer.system or "", answer.fetch or "", answer.reader or "")
-        cells.setdefault(cell, {}).setdefault(answer.task or "", {})[answer.query or ""] = (retrieval, answer)
-    if not cells:
-        raise UserError(f"no answers of {benchmark} are selected; answer comes first, or check --system and --reader")
-    if len(cells) > 1:
-        listed = [f"  --system {s} --config {f} --reader {r}" for s, f, r in cells]
-        raise UserError("a submission is about one system, fetch configuration and reader; select one", listed)
-    (cell, by_task), *_ = cells.items()
+    cell, answered = answers(index, benchmark, chosen, reader, trial)
+    by_task: dict[str, dict[str, Answered]] = {}
+    for one in answered:
+        by_task.setdefault(one.retrieval.task or "", {})[one.retrieval.query or ""] = one
     tasks = [task for task in tasks_of(index, benchmark) if (benchmark, task) in chosen.tasks]
     missing = [task for task in tasks if len(by_task.get(task, {})) < len(FIELDS)]
     if missing and not allow_partial:
         raise UserError(f"{len(missing)} of {len(tasks)} tasks have no complete trial; finish them or --allow-partial")
     if not allow_voided:
-        _refuse_voided(index, benchmark, cell[0])
+        _refuse_voided(index, benchmark, cell.system)
     whole = benchmark == f"{BENCHMARK.name}@released" and len(tasks) - len(missing) == BENCHMARK.published_tasks
     config = _true_config(index, cell, whole=whole)
-    return [_row(index, task, by_task[task], cell[0], config) for task in tasks if task not in missing]
+    return [_row(index, task, by_task[task], cell.system, config) for task in tasks if task not in missing]
 
 
 def _refuse_voided(index: LedgerIndex, benchmark: str, system: str) -> None:
@@ -259,9 +177,9 @@ def _refuse_voided(index: LedgerIndex, benchmark: str, system: str) -> None:
             )
 
 
-def _true_config(index: LedgerIndex, cell: Sequence[str], *, whole: bool) -> dict[str, Any]:
+def _true_config(index: LedgerIndex, cell: Exported, *, whole: bool) -> dict[str, Any]:
     """What really made the rows. whole: they are all tasks of the published data, without which nothing is class P."""
-    system, fetch, reader = (index.config(c) for c in cell)
+    system, fetch, reader = (index.config(c or "") for c in cell)
     model = reader.settings.get("model")
     class_ = "P" if whole and reader.provenance.get("published") else "M"
     if model == "offline":
@@ -280,11 +198,12 @@ def _true_config(index: LedgerIndex, cell: Sequence[str], *, whole: bool) -> dic
 
 
 def _row(
-    index: LedgerIndex, task: str, pair: dict[str, tuple[Header, Header]], system: str, config: dict[str, Any]
+    index: LedgerIndex, task: str, pair: dict[str, Answered], system: str, config: dict[str, Any]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"task_id": int(task), "system": index.config(system).name, "config": config}
     for query, field in FIELDS.items():
         retrieval, answer = pair[query]
+        assert answer is not None
         context = index.ledger.body(retrieval, RetrievalBody).context
         row[field] = {"context": context, "answer": index.ledger.body(answer, AnswerBody).text}
     return row
