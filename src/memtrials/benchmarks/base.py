@@ -113,12 +113,22 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class CutOff:
+    """What a measure at k looks at: the first k. of: what a history is made of at its level, in words, such as
+    `sessions`; size: how many of those a task's history has. A k of that size or more takes in everything."""
+
+    k: int
+    of: str
+    size: Callable[[TaskBody], int]
+
+
+@dataclass(frozen=True)
 class Measure:
     """A formula over one retrieval's items or one answer's text and the gold, computed by `metrics` and never stored.
 
     value takes the items (None: the system gives no ids) or the answer's text, as `reads` says; None where the formula
     has no value. summary: how questions become one number: `share` (values in [0, 1] that count something), `mean`, or
-    `median`.
+    `median`. cutoff: where it looks at the first k; it isn't computed where fewer were asked for.
     """
 
     name: str
@@ -127,6 +137,7 @@ class Measure:
     summary: Literal["share", "mean", "median"]
     asks: Asks = every
     reads: Literal["retrieval", "answer"] = "retrieval"
+    cutoff: CutOff | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memtrials.benchmarks import locomo_ranking
 from memtrials.benchmarks.base import (
     PLAIN,
     REFUSAL,
@@ -619,6 +620,7 @@ MEASURES = (
         adversarial,
         reads="answer",
     ),
+    *locomo_ranking.MEASURES,
 )
 
 PARTS = (

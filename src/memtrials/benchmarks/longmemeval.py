@@ -36,6 +36,7 @@ from memtrials.benchmarks.base import (
     read_text,
     turn_id,
 )
+from memtrials.benchmarks.longmemeval_ranking import MEASURES, is_answerable
 from memtrials.errors import UserError
 from memtrials.metrics.lexical import contained
 from memtrials.records import DataFile, Gold, Query, Release, TaskBody, TimelineSource, clean_text, sha256
@@ -453,11 +454,6 @@ def is_abstention(query: Query, gold: Gold) -> bool:
     return gold.abstention
 
 
-def is_answerable(query: Query, gold: Gold) -> bool:
-    """Whether the history holds the answer."""
-    return not gold.abstention
-
-
 def is_stated(query: Query, gold: Gold) -> bool:
     """Whether gold is a text that an answer can contain: neither an explanation nor a rubric."""
     return not gold.abstention and query.type != PREFERENCE
@@ -612,7 +608,7 @@ BENCHMARK = Benchmark(
     load=load,
     sessions=sessions,
     metrics=METRICS,
-    measures=(),
+    measures=MEASURES,
     readers=READERS,
     judges=JUDGES,
     official_prompts=OFFICIAL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,6 +25,8 @@ CLASSES = {
 }
 
 
+AT_K = re.compile(r".+@\d+")
+"""The names of measures at a cut-off of their own."""
 LENIENT = "accepts swapped"
 """What is said of a judge that takes too many answers to other questions for right."""
 
@@ -92,7 +95,8 @@ def print_report(report: Report, console: Console) -> None:
     """Tables for people: by benchmark and unlike conditions, systems as rows, controls apart."""
     if not report.numbers:
         console.print("no results yet: replay, fetch, answer and judge come first")
-    for title, numbers in _tables(report).items():
+    for title, some_numbers in _tables(report).items():
+        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric)]
         shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
         _print_table(f"{title}: verdicts", [n for n in shares if "@k" not in n.metric], report, console)
         unjudged = dict.fromkeys(n.metric for n in numbers if n.reason == "needs a model judge")
@@ -100,6 +104,7 @@ def print_report(report: Report, console: Console) -> None:
             console.print(f"  not measured ({', '.join(unjudged)}): needs a model judge", style="dim", soft_wrap=True)
         measured = [n for n in shares if "@k" in n.metric] + [n for n in numbers if n.unit != "share"]
         _print_table(f"{title}: retrieval and cost", measured, report, console)
+        _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
     for line in departure_lines(report.departures, report.names):
@@ -210,6 +215,43 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
             continue
         table.add_row(_row_label(row[0], row[1], report), *cells)
     console.print(table)
+
+
+def _print_rankings(title: str, numbers: Sequence[Number], report: Report, console: Console) -> None:
+    """A row for each system and ranking measure, a column for each k."""
+    from rich.table import Table
+
+    rows: dict[tuple[str, str | None, str], dict[int, Number]] = defaultdict(dict)
+    without: dict[str, str] = {}
+    for number in (n for n in numbers if AT_K.fullmatch(n.metric)):
+        if number.value is None:
+            without[number.cell.system] = number.reason or ""
+        else:
+            measure, _, cutoff = number.metric.rpartition("@")
+            rows[number.cell.system, number.group, measure][int(cutoff)] = number
+    if rows:
+        table = Table(title=title, title_justify="left", header_style="bold")
+        table.add_column("system", no_wrap=True)
+        table.add_column("measure", no_wrap=True)
+        table.add_column("n", justify="right")
+        cutoffs = sorted({k for row in rows.values() for k in row})
+        for k in cutoffs:
+            table.add_column(f"@{k}", justify="right")
+        before = None
+        for (system, group, measure), row in sorted(rows.items(), key=lambda row: row[0][0] in report.controls):
+            label = _row_label(system, group, report)
+            n = " ".join(dict.fromkeys(f"{number.n:,}" for number in row.values()))
+            cells = [_in_short(row[k]) if k in row else "" for k in cutoffs]
+            table.add_row(label if label != before else "", measure, n, *cells)
+            before = label
+        console.print(table)
+    for system in (s for s in without if all(row[0] != s for row in rows)):
+        console.print(f"  {_label(system, report)}: {without[system]}", style="dim", soft_wrap=True, markup=False)
+
+
+def _in_short(number: Number) -> str:
+    text = f"{number.value:.3f}"
+    return f"{text} ({number.interval[0]:.2f}–{number.interval[1]:.2f})" if number.interval else text
 
 
 def _row_label(system: str, group: str | None, report: Report) -> str:

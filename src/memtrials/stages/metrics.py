@@ -6,6 +6,7 @@ A number is over one cell: one benchmark, system, fetch configuration, reader an
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +25,13 @@ from memtrials.llm.local import is_bundled
 from memtrials.llm.money import longest_reply
 from memtrials.metrics import accuracy, agreement
 from memtrials.metrics.numbers import Agreement, Attribution, Cell, Departure, Number, ProbeRate, Report
+from memtrials.metrics.retrieval import places
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
 
-View = Literal["latest"]
+View = Literal["latest", "first"]
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
 Grouped = TypeVar("Grouped")
 Ratings = dict[tuple[str, int], dict[str, float]]
@@ -45,7 +47,7 @@ SPLITS: dict[str, Callable[[Header, str | None], str]] = {
 @dataclass(frozen=True)
 class MetricsRequest:
     """How to fold. reader and judge: names or ids to keep (None: all). view: `latest` takes the last record of each
-    question instead of the mean over its repeats, as MemoryBear does."""
+    question instead of the mean over its repeats, as MemoryBear does; `first` the first one."""
 
     by: By | None = None
     view: View | None = None
@@ -77,11 +79,12 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         benchmark = benchmarks.find(name)
         probes += folding.probe_rates(benchmark, name)
         numbers += folding.verdicts(benchmark, name)
-        numbers += folding.measures(benchmark, name)
+        measured = folding.measures(benchmark, name)
+        numbers += measured
         if benchmark.attribute is not None:
             attributions += folding.attributions(benchmark, name)
         agreements += folding.agreements(benchmark, name)
-        notes += _notes(index, benchmark, name)
+        notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, measured)]
     numbers = [_beside(number, probes) for number in numbers]
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
@@ -115,6 +118,18 @@ def _notes(index: LedgerIndex, benchmark: Benchmark, name: str) -> list[str]:
     release = index.task(name, first).release
     known = "" if release.known else ", not a known release"
     return [f"{name}: {tasks} tasks, data {release.sha256[:12]}{known}", *notes]
+
+
+def _taken_whole(index: LedgerIndex, benchmark: Benchmark, name: str, measured: Iterable[Number]) -> list[str]:
+    """The cut-offs, of those that numbers are at, which leave nothing out of some histories."""
+    there = {number.metric for number in measured if number.value is not None}
+    cutoffs = {(m.cutoff.of, m.cutoff.k): m.cutoff for m in benchmark.measures if m.cutoff and m.name in there}
+    tasks = [index.task(name, task) for other, task in index.tasks if other == name]
+    found = []
+    for (of, k), cutoff in sorted(cutoffs.items()):
+        if whole := sum(cutoff.size(task) <= k for task in tasks):
+            found.append(f"{k} {of} ({whole})")
+    return [f"{name}: a k that is all of a history, in how many of {len(tasks)}: {', '.join(found)}"] if found else []
 
 
 Place = tuple[str, str]
@@ -239,11 +254,13 @@ class _Folding:
         return {cell: self._viewed(some) for cell, some in cells.items()}
 
     def _viewed(self, headers: list[Header]) -> list[Header]:
-        """The records that count in the view: all, or the last of each question, by trial, then answer, then itself."""
+        """The records that count in the view: all, or the last or first of each question, by trial, then answer, then
+        itself."""
         if self.request.view is None:
             return headers
         position = self.index.ledger.position
-        in_order = sorted(headers, key=lambda header: [position(h.id) for h in self.lineage(header)])
+        latest = self.request.view == "latest"
+        in_order = sorted(headers, key=lambda h: [position(a.id) for a in self.lineage(h)], reverse=not latest)
         return list({(header.task, header.query): header for header in in_order}.values())
 
     def departures(self, benchmark: Benchmark, name: str) -> list[Departure]:
@@ -535,37 +552,39 @@ class _Folding:
     ) -> list[Number]:
         numbers = []
         questions = self.questions(cell.benchmark)
+        asked_for = self.index.config(cell.fetch).settings.get("k", math.inf)
+        paths = [tuple(h.id for h in self.lineage(trial)) for trial, _ in trials]
+        at = [(trial.task or "", trial.query or "") for trial, _ in trials]
+        golds = {place: self.index.task(cell.benchmark, place[0]).gold_of(place[1]) for place in set(at)}
+        has_ids = any(places(body.items) is not None for _, body in trials)
         for measure in (m for m in benchmark.measures if m.reads == "retrieval"):
+            if measure.cutoff is not None and measure.cutoff.k > asked_for:
+                continue
             about = self.questions(cell.benchmark, measure.asks)
             values: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
-            asked = {place for t, _ in trials if (place := (t.task or "", t.query or "")) in about}
-            for trial, body in trials:
-                place = (trial.task or "", trial.query or "")
-                if place in asked:
-                    task = self.index.task(cell.benchmark, place[0])
-                    value = measure.value(body.items, task.gold_of(place[1]))
-                    if value is not None:
-                        values[place].append((tuple(h.id for h in self.lineage(trial)), value))
-            means = {place: nested_mean(paths) for place, paths in values.items()}
-            ids = any(body.items is not None for _, body in trials)
-            reason = "not retrieved by any" if ids else "the system gives no evidence ids"
+            asked = about.keys() & golds
+            for place, path, (_, body) in zip(at, paths, trials, strict=True):
+                if place in asked and (value := measure.value(body.items, golds[place])) is not None:
+                    values[place].append((path, value))
+            means = {place: nested_mean(some) for place, some in values.items()}
+            reason = "the system gives no evidence ids"
+            if has_ids:
+                reason = "not retrieved by any" if measure.summary == "median" else "not defined for what was retrieved"
             numbers.append(
                 self._summary(measure.name, measure.summary, cell, group, means, questions, len(asked), reason=reason)
             )
         shown: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         cut: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
-        for trial, body in trials:
-            place, path = (trial.task or "", trial.query or ""), tuple(h.id for h in self.lineage(trial))
+        for place, path, (trial, body) in zip(at, paths, trials, strict=True):
             if body.context is not None:
                 shown[place].append((path, float(self._context_tokens(trial, body.context))))
             if body.fit is not None:
                 cut[place].append((path, float(body.fit.tokens - body.fit.used)))
-        asked = {(trial.task or "", trial.query or "") for trial, _ in trials}
         for name, tokens in (("context-tokens", shown), ("cut-tokens", cut)):
             if tokens or name == "context-tokens":
-                means = {place: nested_mean(paths) for place, paths in tokens.items()}
+                means = {place: nested_mean(some) for place, some in tokens.items()}
                 unknown = "the contexts are unknown"
-                numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(asked), reason=unknown))
+                numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(golds), reason=unknown))
         efforts = [body.effort for _, body in trials if body.effort is not None]
         loaded = any(effort.workers > 1 for effort in efforts)
         return numbers + _latency(cell, group, "retrieval", [e.seconds for e in efforts], len(trials), loaded)
@@ -590,13 +609,13 @@ class _Folding:
         *,
         reason: str,
     ) -> Number:
+        unit = {"mean": "score", "median": "rank"}.get(summary, summary)
         if not means:
-            unit = {"share": "share", "median": "rank"}.get(summary, summary)
             return Number(cell, name, unit, None, 0, of, group=group, reason=reason, subset=self.subset)
         values = list(means.values())
         if summary == "median":
             middle = percentile(values, 50)
-            return Number(cell, name, "rank", middle, len(values), of, group=group, subset=self.subset)
+            return Number(cell, name, unit, middle, len(values), of, group=group, subset=self.subset)
         clusters = [questions[place][0] for place in means]
         if summary == "share":
             between = accuracy.interval(means, {place: questions[place][0] for place in means})
@@ -605,7 +624,7 @@ class _Folding:
         return Number(
             cell,
             name,
-            summary,
+            unit,
             sum(values) / len(values),
             len(values),
             of,
