@@ -6,6 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from memtrials.metrics.differences import Difference, Equivalence
+from memtrials.metrics.repeats import PassRates, Spread
+from memtrials.metrics.statistics import nested_mean
+
+Place = tuple[str, str]
+"""A question: task and query."""
+Question = tuple[str, str | None]
+"""Its cluster and type."""
+
 
 class Cell(NamedTuple):
     """What one number is about. reader and judge are None where the number depends on none."""
@@ -57,6 +66,64 @@ class Number:
     types: int | None = None
     probes: Mapping[str, float] = field(default_factory=dict)
     lenient: bool = False
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one number is made of. unit: as a Number's. questions: all that it is about. runs: by question, the value of
+    each run by its ordinals (ingest, retrieval, answer, verdict); a level that it doesn't depend on has the ordinal 1.
+    """
+
+    cell: Cell
+    metric: str
+    unit: str
+    questions: Mapping[Place, Question]
+    runs: dict[Place, dict[tuple[str, ...], float]] = field(default_factory=dict)
+
+    @property
+    def means(self) -> dict[Place, float]:
+        """Each question's score, repeats averaged."""
+        return {place: nested_mean(some.items()) for place, some in self.runs.items()}
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two cells' means of one metric over the questions scored for both, and the paired test of the first less the
+    second (MEASURING §6).
+
+    found: None where no question is scored for both. means: of each side over these. bounds: least and largest
+    difference that missing scores allow; None where none is missing or scores have no limits. family: how many tests
+    `adjusted` is Holm's over; None outside a family. group: the type it is of. exploratory: a type's or a secondary
+    metric's, unadjusted. control: one side is a control, so it is in no family. unlike: what the sides should share and
+    don't, which was allowed.
+    """
+
+    first: Cell
+    second: Cell
+    metric: str
+    unit: str
+    found: Difference | None
+    means: tuple[float, float] | None
+    bounds: tuple[float, float] | None = None
+    equivalence: Equivalence | None = None
+    adjusted: float | None = None
+    family: int | None = None
+    group: str | None = None
+    exploratory: bool = False
+    control: bool = False
+    unlike: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What repeats tell beside a number (MEASURING §4). passes: pass@k and pass^k for each k from 2 up to the most
+    trials of a question, for verdicts; a trial is right when more than half of its verdicts are."""
+
+    cell: Cell
+    metric: str
+    unit: str
+    spread: Spread | None
+    passes: Sequence[PassRates] = ()
 
 
 @dataclass(frozen=True)
@@ -150,3 +217,5 @@ class Report:
     by: str | None = None
     view: str | None = None
     departures: Sequence[Departure] = ()
+    differences: Sequence[Contrast] = ()
+    repeats: Sequence[Repeats] = ()

@@ -24,7 +24,18 @@ from memtrials.ledger import Ledger
 from memtrials.llm.local import is_bundled
 from memtrials.llm.money import longest_reply
 from memtrials.metrics import accuracy, agreement
-from memtrials.metrics.numbers import Agreement, Attribution, Cell, Departure, Number, ProbeRate, Report
+from memtrials.metrics.numbers import (
+    Agreement,
+    Attribution,
+    Cell,
+    Departure,
+    Number,
+    Place,
+    ProbeRate,
+    Question,
+    Report,
+    Scores,
+)
 from memtrials.metrics.retrieval import places
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
@@ -42,6 +53,9 @@ SPLITS: dict[str, Callable[[Header, str | None], str]] = {
     "domain": lambda trial, type_: type_ or "none",
     "repeat": lambda trial, type_: str(trial.repeat),
 }
+
+UNITS = {"mean": "score", "median": "rank"}
+"""A number's unit by its measure's summary, where it has another name."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +146,6 @@ def _taken_whole(index: LedgerIndex, benchmark: Benchmark, name: str, measured: 
     return [f"{name}: a k that is all of a history, in how many of {len(tasks)}: {', '.join(found)}"] if found else []
 
 
-Place = tuple[str, str]
-"""A question: task and query."""
-Question = tuple[str, str | None]
-"""Its cluster and type."""
-
-
 @dataclass
 class _Scored:
     """Verdicts of one number. paths: by question; returned: models by role; loose: read by a published rule as a strict
@@ -168,6 +176,7 @@ class _Folding:
         self.judges_in_order = {config: n for n, config in enumerate(index.configs)}
         self.on_results = [h for h in index.of("verdict") if not probing.probed(h)]
         self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
+        self.scores: dict[tuple[Cell, str], Scores] = {}
         self._tokens: dict[str, int] = {}
         self._questions: dict[tuple[str, Asks], dict[Place, Question]] = {}
 
@@ -207,6 +216,14 @@ class _Folding:
             if all(getattr(header, name) in (None, value) for name, value in place.items() if value is not None):
                 return self.index.ledger.body(header, FailureBody).cause
         return None
+
+    def _keep(self, of: Scores, chain: Sequence[Header], value: float) -> None:
+        """Keep one value of a number with the question and the run that it is of, for differences and repeats."""
+        kept = self.scores.setdefault((of.cell, of.metric), of)
+        place = (chain[-1].task or "", chain[-1].query or "")
+        ordinals = {header.kind: str(header.repeat or 1) for header in chain}
+        run = tuple(ordinals.get(kind, "1") for kind in ("ingest", "retrieval", "answer", "verdict"))
+        kept.runs.setdefault(place, {})[run] = value
 
     # --- verdicts ---
 
@@ -309,6 +326,7 @@ class _Folding:
             body = self.index.ledger.body(verdict, VerdictBody)
             scored = groups[self._group(chain, questions[place][1])]
             scored.paths[place].append((tuple(h.id for h in chain), body.score))
+            self._keep(Scores(cell, metric.name, "share", questions), chain, body.score)
             scored.flagged += body.flagged
             scored.loose += self._reads_loosely(cell, body)
             scored.raised += self._is_raised(cell, body.call)
@@ -540,11 +558,16 @@ class _Folding:
         paths: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for said in answers:
             place = (said.task or "", said.query or "")
-            if place in self.questions(said.benchmark or "", measure.asks):
+            questions = self.questions(said.benchmark or "", measure.asks)
+            if place in questions:
                 gold = self.index.task(said.benchmark or "", place[0]).gold_of(place[1])
                 value = measure.value(self.index.ledger.body(said, AnswerBody).text, gold)
                 if value is not None:
-                    paths[place].append((tuple(h.id for h in self.lineage(said)), value))
+                    chain = self.lineage(said)
+                    paths[place].append((tuple(h.id for h in chain), value))
+                    cell = Cell(said.benchmark or "", said.system or "", said.fetch or "", said.reader)
+                    unit = UNITS.get(measure.summary, measure.summary)
+                    self._keep(Scores(cell, measure.name, unit, questions), chain, value)
         return {place: nested_mean(some) for place, some in paths.items()}
 
     def _of_trials(
@@ -563,9 +586,11 @@ class _Folding:
             about = self.questions(cell.benchmark, measure.asks)
             values: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
             asked = about.keys() & golds
-            for place, path, (_, body) in zip(at, paths, trials, strict=True):
+            unit = UNITS.get(measure.summary, measure.summary)
+            for place, path, (trial, body) in zip(at, paths, trials, strict=True):
                 if place in asked and (value := measure.value(body.items, golds[place])) is not None:
                     values[place].append((path, value))
+                    self._keep(Scores(cell, measure.name, unit, about), self.lineage(trial), value)
             means = {place: nested_mean(some) for place, some in values.items()}
             reason = "the system gives no evidence ids"
             if has_ids:
@@ -577,12 +602,14 @@ class _Folding:
         cut: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
         for place, path, (trial, body) in zip(at, paths, trials, strict=True):
             if body.context is not None:
-                shown[place].append((path, float(self._context_tokens(trial, body.context))))
+                tokens = float(self._context_tokens(trial, body.context))
+                shown[place].append((path, tokens))
+                self._keep(Scores(cell, "context-tokens", "tokens", questions), self.lineage(trial), tokens)
             if body.fit is not None:
                 cut[place].append((path, float(body.fit.tokens - body.fit.used)))
-        for name, tokens in (("context-tokens", shown), ("cut-tokens", cut)):
-            if tokens or name == "context-tokens":
-                means = {place: nested_mean(some) for place, some in tokens.items()}
+        for name, counts in (("context-tokens", shown), ("cut-tokens", cut)):
+            if counts or name == "context-tokens":
+                means = {place: nested_mean(some) for place, some in counts.items()}
                 unknown = "the contexts are unknown"
                 numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(golds), reason=unknown))
         efforts = [body.effort for _, body in trials if body.effort is not None]
@@ -609,7 +636,7 @@ class _Folding:
         *,
         reason: str,
     ) -> Number:
-        unit = {"mean": "score", "median": "rank"}.get(summary, summary)
+        unit = UNITS.get(summary, summary)
         if not means:
             return Number(cell, name, unit, None, 0, of, group=group, reason=reason, subset=self.subset)
         values = list(means.values())
