@@ -191,6 +191,7 @@ def judge(
 )
 @click.option("--view", type=click.Choice(["latest"]), help="The last record of each question, not its repeats' mean.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
+@click.option("--errata", is_flag=True, help="Also without questions whose gold is known to be wrong, and the ceiling.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
@@ -202,6 +203,7 @@ def metrics(form: str, as_json: bool, **given: Any) -> int:
     from memtrials.stages import metrics as stage
 
     names = {"by": given.pop("by"), "view": given.pop("view"), "metrics": given.pop("metric")}
+    names["errata"] = given.pop("errata")
     request = stage.MetricsRequest(**names, reader=given.pop("reader"), judge=given.pop("judge"))
     _print_metrics(request, options_of(given), "json" if as_json else form)
     return 0

@@ -10,10 +10,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeVar
 
-from memtrials import benchmarks
-from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, every
+from memtrials import benchmarks, errata
+from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, Part, every
 from memtrials.errors import unknown
 from memtrials.exchange.departures import departure, pairs
 from memtrials.exchange.imported import PREFIX
@@ -61,13 +62,15 @@ UNITS = {"mean": "score", "median": "rank"}
 @dataclass(frozen=True)
 class MetricsRequest:
     """How to fold. reader and judge: names or ids to keep (None: all). view: `latest` takes the last record of each
-    question instead of the mean over its repeats, as MemoryBear does; `first` the first one."""
+    question instead of the mean over its repeats, as MemoryBear does; `first` the first one. errata: also show each
+    share without the questions whose gold is known to be wrong or doubtful, and what true answers can reach."""
 
     by: By | None = None
     view: View | None = None
     reader: str | None = None
     judge: str | None = None
     metrics: tuple[str, ...] = ()
+    errata: bool = False
 
 
 def run(request: MetricsRequest, options: Options) -> Report:
@@ -99,6 +102,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
             attributions += folding.attributions(benchmark, name)
         agreements += folding.agreements(benchmark, name)
         notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, measured)]
+        notes += _errata_notes(name, folding.listed(name)) if request.errata else []
     numbers = [_beside(number, probes) for number in numbers]
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
@@ -146,6 +150,26 @@ def _taken_whole(index: LedgerIndex, benchmark: Benchmark, name: str, measured: 
     return [f"{name}: a k that is all of a history, in how many of {len(tasks)}: {', '.join(found)}"] if found else []
 
 
+def _errata_notes(name: str, listed: errata.Listed) -> list[str]:
+    """What the errata are, and where they are about something that isn't here."""
+    kinds = Counter(entry.what for entry in listed.questions.values())
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    notes = [f"{name}, known errors in the gold of questions: {found}"]
+    if strangers := listed.strangers:
+        notes.append(f"{name}: errata about nothing that is built ({len(strangers)}): {', '.join(strangers)}")
+    if listed.questions and not listed.released:
+        notes.append(f"{name}: the data isn't a known release, which is what the errata are about")
+    return notes
+
+
+WITHOUT_ERRATA = "without disputed gold"
+CEILING = "ceiling of the gold"
+Means = Mapping[Place, float]
+"""Questions' scores, repeats averaged."""
+Make = Callable[[Mapping[Place, Question], Means], Number]
+"""A number over some questions, of their scores."""
+
+
 @dataclass
 class _Scored:
     """Verdicts of one number. paths: by question; returned: models by role; loose: read by a published rule as a strict
@@ -179,6 +203,7 @@ class _Folding:
         self.scores: dict[tuple[Cell, str], Scores] = {}
         self._tokens: dict[str, int] = {}
         self._questions: dict[tuple[str, Asks], dict[Place, Question]] = {}
+        self._errata: dict[str, errata.Listed] = {}
 
     # --- questions ---
 
@@ -224,6 +249,36 @@ class _Folding:
         ordinals = {header.kind: str(header.repeat or 1) for header in chain}
         run = tuple(ordinals.get(kind, "1") for kind in ("ingest", "retrieval", "answer", "verdict"))
         kept.runs.setdefault(place, {})[run] = value
+
+    # --- errata ---
+
+    def listed(self, name: str) -> errata.Listed:
+        """The known errors in a built benchmark's gold."""
+        if name not in self._errata:
+            self._errata[name] = errata.listed(self.index, name)
+        return self._errata[name]
+
+    def _by_errata(self, number: Number, make: Make, scope: Mapping[Place, Question], means: Means) -> list[Number]:
+        """A number over the questions in scope once more, where it was asked for and they have errata: without these
+        questions, and as the share that true answers reach, each of which is wrong by a gold that is.
+
+        A mean that counts nothing has no ceiling: an answer may share words with a wrong gold.
+        """
+        about = self.listed(number.cell.benchmark).questions if self.request.errata else {}
+        doubted = {place: about[place].what for place in scope if place in about}
+        if not doubted:
+            return []
+        numbers = []
+        if rest := {place: question for place, question in scope.items() if place not in doubted}:
+            without = make(rest, means)
+            class_ = "M" if without.class_ == "P" else without.class_  # no published protocol leaves questions out
+            numbers.append(replace(without, class_=class_, group=number.group, part=_joined(number, WITHOUT_ERRATA)))
+        if number.unit == "share":
+            top = make(scope, {place: float(doubted.get(place) not in errata.UNREACHABLE) for place in scope})
+            part = _joined(number, CEILING)
+            most = Number(number.cell, number.metric, "share", top.value, top.n, top.of, group=number.group, part=part)
+            numbers.append(replace(most, types=top.types, subset=self.subset))
+        return numbers
 
     # --- verdicts ---
 
@@ -339,10 +394,11 @@ class _Folding:
         numbers = []
         for group, scored in _in_order(benchmark, groups):
             scope = self._in_group(questions, group)
-            whole = self._share(benchmark, metric.name, cell, scope, scored.means, diagnostic=metric.diagnostic)
+            make: Make = partial(self._share, benchmark, metric.name, cell, diagnostic=metric.diagnostic)
+            whole = replace(make(scope, scored.means), group=group)
             models = _snapshots(scored.returned)
             marked = replace(whole, flagged=scored.flagged, loose=scored.loose, raised=scored.raised)
-            numbers.append(replace(marked, group=group, models=models))
+            numbers += [replace(marked, models=models), *self._by_errata(whole, make, scope, scored.means)]
             if self.request.by is None:
                 numbers += self._parts(benchmark, metric, cell, questions, scored.means)
         return numbers
@@ -436,14 +492,28 @@ class _Folding:
                 scores |= {p: v for p, v in self._measured(measure, answers).items() if p not in questions}
             if not scope:
                 continue
-            if isinstance(of, Measure):
-                number = self._of_measure(benchmark, of, cell, scope, scores)
-            else:
-                number = self._share(benchmark, of.name, cell, scope, scores, diagnostic=of.diagnostic)
-            if part.over_types:
-                number = self._over_types(number, None if isinstance(of, Measure) else of.name, scope, scores)
-            numbers.append(replace(number, part=part.name))
+            make: Make = partial(self._part, benchmark, of, cell, part)
+            number = make(scope, scores)
+            numbers += [number, *self._by_errata(number, make, scope, scores)]
         return numbers
+
+    def _part(
+        self,
+        benchmark: Benchmark,
+        of: Metric | Measure,
+        cell: Cell,
+        part: Part,
+        scope: Mapping[Place, Question],
+        means: Means,
+    ) -> Number:
+        """One number of a part, over the questions in scope."""
+        if isinstance(of, Measure):
+            number = self._of_measure(benchmark, of, cell, scope, means)
+        else:
+            number = self._share(benchmark, of.name, cell, scope, means, diagnostic=of.diagnostic)
+        if part.over_types:
+            number = self._over_types(number, None if isinstance(of, Measure) else of.name, scope, means)
+        return replace(number, part=part.name)
 
     def _over_types(
         self, number: Number, metric: str | None, scope: Mapping[Place, Question], means: Mapping[Place, float]
@@ -532,7 +602,9 @@ class _Folding:
                     groups[self._group(self.lineage(said), questions[place][1])].append(said)
             for group, some in _in_order(benchmark, groups):
                 scope, means = self._in_group(questions, group), self._measured(measure, some)
-                numbers.append(replace(self._of_measure(benchmark, measure, cell, scope, means), group=group))
+                make: Make = partial(self._of_measure, benchmark, measure, cell)
+                whole = replace(make(scope, means), group=group)
+                numbers += [whole, *self._by_errata(whole, make, scope, means)]
                 if self.request.by is None:
                     numbers += self._parts(benchmark, measure, cell, questions, means)
         return numbers
@@ -828,6 +900,11 @@ def _in_order(benchmark: Benchmark, groups: Mapping[str | None, Grouped]) -> lis
     """Groups as tables show them: types as the benchmark lists them, others by name."""
     place = {name: n for n, name in enumerate(benchmark.types)}
     return sorted(groups.items(), key=lambda pair: (place.get(pair[0] or "", len(place)), pair[0] or ""))
+
+
+def _joined(number: Number, part: str) -> str:
+    """The name of a part of what may be a part already."""
+    return f"{number.part}, {part}" if number.part else part
 
 
 def _snapshots(returned: Iterable[tuple[str, str]]) -> tuple[str, ...]:
