@@ -13,6 +13,7 @@ from memtrials.cli.options import (
     COUNT,
     FILE,
     F,
+    data_option,
     emit,
     json_option,
     opened,
@@ -27,7 +28,8 @@ from memtrials.cli.root import cli
 from memtrials.errors import UserError
 
 if TYPE_CHECKING:
-    pass
+    from memtrials.exchange.harness import Run as HarnessRun
+    from memtrials.index import LedgerIndex
 
 
 @cli.group(name="export")
@@ -160,6 +162,82 @@ def export_locomo(
         statistics = out.with_name(f"{out.stem}_stats.json")
         _write_out(json.dumps(found.statistics, ensure_ascii=False, indent=2) + "\n", statistics, "counts")
     return _write_out(json.dumps(found.samples, ensure_ascii=False, indent=2) + "\n", out, f"{count} answers")
+
+
+def _of_retrievals(command: F) -> F:
+    """What exports of one system's retrievals take."""
+    return with_options(
+        [
+            trial_option,
+            click.option("--allow-partial", is_flag=True, help="Leave out questions without that trial."),
+            data_option,
+            trials_option,
+            selecting,
+        ]
+    )(command)
+
+
+def _run_of(
+    given: dict[str, Any], base: str | None, run_id: str | None, trial: int, allow_partial: bool
+) -> tuple[LedgerIndex, HarnessRun]:
+    """The run that is selected. base: the benchmark it has to be of; None: the one that is selected or built."""
+    from memtrials.exchange import harness
+    from memtrials.exchange.cells import benchmark_in
+
+    options, index, chosen = selected(given)
+    named = options.selection.benchmark
+    if base is None:
+        if len(chosen.benchmarks) > 1:
+            raise UserError(f"a run is of one benchmark; name one of {', '.join(chosen.benchmarks)} with --benchmark")
+        base = chosen.benchmarks[0].partition("@")[0] if chosen.benchmarks else named or ""
+    benchmark = benchmark_in(index, base, named)
+    return index, harness.run_of(index, benchmark, chosen, run_id, trial, allow_partial=allow_partial)
+
+
+@export_group.command("rows")
+@click.option("--run-id", help="The run's name [default: the ledger's name and 8 hex digits of its SHA-256].")
+@click.option("--out", type=FILE, help="Where the folder RUN-ID is made [default: beside the ledger].")
+@_of_retrievals
+def export_rows(
+    run_id: str | None, out: Path | None, trial: int, allow_partial: bool, data: Path | None, **given: Any
+) -> int:
+    """A folder with results.jsonl, header.json and report.json, as a retrieval harness writes and compares them."""
+    from memtrials.exchange import harness
+
+    index, run = _run_of(given, None, run_id, trial, allow_partial)
+    folder = harness.write(index, run, out or index.ledger.path.parent, data)
+    print(f"{len(run.trials)} questions written to {folder}")
+    return 0
+
+
+@export_group.command("longmemeval-retrieval")
+@click.option("--out", type=FILE, help="The file to write [default: standard output].")
+@_of_retrievals
+def export_retrieval_log(out: Path | None, trial: int, allow_partial: bool, data: Path | None, **given: Any) -> int:
+    """JSON lines of what was retrieved for each question of LongMemEval."""
+    from memtrials.exchange import harness
+
+    index, run = _run_of(given, "longmemeval", None, trial, allow_partial)
+    lines = _lines(harness.retrieval_log(row) for row in harness.rows(index, run, data))
+    return _write_out(lines, out, f"{len(run.trials)} questions")
+
+
+@export_group.command("locomo-retrieval")
+@click.option("--out", type=FILE, help="The file to write [default: standard output].")
+@click.option("--reader", help="Whose answers [default: the system's current reader].")
+@_of_retrievals
+def export_locomo_retrieval(
+    out: Path | None, reader: str | None, trial: int, allow_partial: bool, data: Path | None, **given: Any
+) -> int:
+    """JSON lines of what was retrieved for each question of LoCoMo, with its answer where there is one."""
+    from memtrials.exchange import harness
+    from memtrials.exchange.cells import first_answers
+
+    index, run = _run_of(given, "locomo", None, trial, allow_partial)
+    said = first_answers(index, list(run.trials), reader)
+    found = zip(run.trials, harness.rows(index, run, data), strict=True)
+    lines = _lines(harness.locomo_row(row, said.get(header.id)) for header, row in found)
+    return _write_out(lines, out, f"{len(run.trials)} questions")
 
 
 class _Import(click.Group):

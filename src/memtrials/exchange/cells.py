@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from memtrials.errors import UserError, unknown
-from memtrials.index import LedgerIndex
-from memtrials.records import Header
+from memtrials.index import LedgerIndex, Pair
+from memtrials.records import AnswerBody, Header
 from memtrials.selection import Chosen
 
 
@@ -71,6 +71,43 @@ def answers(
         raise UserError("an export is about one system, fetch configuration and reader; select one", listed)
     ((cell, trials),) = found.items()
     return cell, trials
+
+
+def retrievals(index: LedgerIndex, benchmark: str, chosen: Chosen, trial: int) -> tuple[tuple[str, str], list[Header]]:
+    """The one system and fetch configuration that are selected, and that trial of the first state of every question.
+
+    Raises UserError when nothing is selected, or more than one of them, which are listed.
+    """
+    found: dict[tuple[str, str], list[Header]] = {}
+    for header in index.of("retrieval"):
+        first = header.benchmark == benchmark and (index.parent(header).repeat, header.repeat) == (1, trial)
+        if first and chosen.holds(header):
+            found.setdefault((header.system or "", header.fetch or ""), []).append(header)
+    if not found:
+        raise UserError(f"no retrievals of {benchmark} are selected; fetch comes first, or check --system and --trial")
+    if len(found) > 1:
+        listed = [f"  --system {system} --config {fetch}" for system, fetch in found]
+        raise UserError("an export is about one system and fetch configuration; select one", listed)
+    ((cell, some),) = found.items()
+    return cell, some
+
+
+def first_answers(index: LedgerIndex, trials: list[Header], reader: str | None) -> dict[str, str]:
+    """The first answer to each retrieval that has one, by the retrieval's id: that of the current reader, or of a
+    named one. Raises UserError when several readers have that name."""
+    shown = index.readers_shown(reader)
+    said = {
+        trial.id: child
+        for trial in trials
+        for child in index.children.get(trial.id, ())
+        if child.kind == "answer"
+        and child.repeat == 1
+        and child.reader in shown.get(Pair(trial.benchmark or "", trial.system or ""), ())
+    }
+    whose = {answer.reader or "" for answer in said.values()}
+    if len(whose) > 1:
+        raise UserError("answers of several readers; select one", [f"  --reader {name}" for name in sorted(whose)])
+    return {name: index.ledger.body(answer, AnswerBody).text for name, answer in said.items()}
 
 
 def last_verdicts(index: LedgerIndex, trials: list[Answered], metric: str, judge: str | None) -> dict[str, Header]:
