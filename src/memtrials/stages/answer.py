@@ -133,7 +133,8 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
             continue
         pair = Pair(trial.benchmark or "", trial.system or "")
         if configs[pair.benchmark].name == SYSTEM:
-            if "answers" not in index.config(pair.system).provenance.get("capabilities", ()):
+            answers = "answers" in index.config(pair.system).provenance.get("capabilities", ())
+            if not answers or "budget" in index.config(trial.fetch or "").settings:
                 silent[pair] += 1
                 continue
         elif trial.content is None:
@@ -156,7 +157,9 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         plan.left_alone += count
         plan.must_ask = plan.must_ask or bare[pair] > 0
     for pair, count in silent.items():
-        plan.notes.append(f"{pair.benchmark} on {pair.system}: it gives no answers of its own; {count} left alone")
+        plan.notes.append(
+            f"{pair.benchmark} on {pair.system}: it gives no answers of its own, or not under a budget; {count} left alone"
+        )
     for pair, count in unknown.items():
         plan.notes.append(
             f"{pair.benchmark} on {pair.system}: {count} trials came without the context that was read; they can't be "
@@ -180,16 +183,17 @@ def answer_key(trial: Header, reader: str) -> str:
 def messages(index: LedgerIndex, work: Work) -> list[Message]:
     """What a model is sent. Only a profile that isn't blind has a look at the question's type and gold."""
     trial, settings = index.ledger.body(work.parent, RetrievalBody), work.spec.settings
-    guidance = profile_of(work).guidance
+    guidance = profile_of(index, work).guidance
     if guidance is None:
         return reader_messages(settings, trial)
     task, query = index.task(work.parent.benchmark or "", work.parent.task or ""), work.parent.query or ""
     return reader_messages(settings, trial, guidance(task.query(query), task.gold_of(query)))
 
 
-def profile_of(work: Work) -> ReaderProfile:
+def profile_of(index: LedgerIndex, work: Work) -> ReaderProfile:
     """How the reader of a piece of work is asked; not for the offline reader, which has no profile."""
-    return benchmarks.find(work.parent.benchmark or "").readers[work.spec.settings["profile"]]
+    settings = work.spec.settings if work.spec is not None else index.config(work.config).settings
+    return benchmarks.find(work.parent.benchmark or "").readers[settings["profile"]]
 
 
 def own_answer(trial: RetrievalBody) -> AnswerBody:
@@ -210,7 +214,7 @@ BATCHED = Batched(
     "answer",
     "reader",
     "reader",
-    lambda index, work, reply: record(index, work, answer_in(reply, profile_of(work).clean)),
+    lambda index, work, reply: record(index, work, answer_in(reply, profile_of(index, work).clean)),
 )
 
 
@@ -262,7 +266,7 @@ class _Readers:
                 assert trial.context is not None
                 return [record(index, work, await self.offline.answer(trial.question, trial.date, trial.context))]
             model, asked = self._model(work.spec), messages(index, work)
-            return [record(index, work, await ask_reader(model, asked, profile_of(work).clean))]
+            return [record(index, work, await ask_reader(model, asked, profile_of(index, work).clean))]
 
         return answer
 
