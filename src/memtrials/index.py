@@ -20,8 +20,10 @@ from memtrials.records import (
     ConfigBody,
     Gold,
     Header,
+    Item,
     Kind,
     Query,
+    RetrievalBody,
     Role,
     TaskBody,
     plain_name,
@@ -44,17 +46,21 @@ class Pair(NamedTuple):
 class LedgerIndex:
     """The records of a ledger that count, at the moment it was made.
 
-    done: the record of every finished piece of work. failures: counting failures of each piece of work, in file
-    order. void_ids: ids that a void in force names. twins: how many records have a twin before them.
+    void_too: count what was voided as if it hadn't been, beside what was made in its place. done: the record of every
+    finished piece of work. failures: counting failures of each piece of work, in file order. void_ids: ids that a void
+    in force names. twins: how many records have a twin before them. storage_probes: retrievals that asked a state for a
+    piece of evidence by its own text; they are no trials, and `of` leaves them out.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, void_too: bool = False) -> None:
         self.ledger = ledger
+        self.void_too = void_too
         self.done: dict[Work, Header] = {}
         self.failures: dict[Work, list[Header]] = defaultdict(list)
         self.twins = 0
         self.set_aside = 0
         self._standing: dict[str, str] = {}
+        self._revived: dict[str, Header] = {}
         self._of: dict[Kind, list[Header]] = {kind: [] for kind in KINDS}
         self._bodies: dict[str, TaskBody] = {}
         self._fold()
@@ -68,7 +74,12 @@ class LedgerIndex:
         self._standing.update((h.id, h.id) for h in self._of["void"])
         for kind in WORK_KINDS:
             self._count_work(kind, by_kind[kind])
-        standing, void_ids = self._standing, self.void_ids
+        self.storage_probes = [h for h in self._of["retrieval"] if h.metric is not None]
+        if self.storage_probes:
+            self._of["retrieval"] = [h for h in self._of["retrieval"] if h.metric is None]
+        for header in self._revived.values():
+            self.done.setdefault((header.key or "", header.repeat), header)
+        standing, void_ids = self._standing, frozenset() if self.void_too else self.void_ids
         for kind in ("step", "failure", "batch"):
             for header in by_kind[kind]:
                 made_from = header.parents if kind != "batch" else ()
@@ -81,7 +92,8 @@ class LedgerIndex:
     def _count_work(self, kind: Kind, headers: Iterable[Header]) -> None:
         standing, void_ids, done, counting = self._standing, self.void_ids, self.done, self._of[kind]
         for header in headers:
-            if header.id in void_ids:
+            if header.id in void_ids or (self._revived and not self._revived.keys().isdisjoint(header.parents)):
+                self._revive(header)
                 continue
             for parent in header.parents:
                 if parent not in standing:
@@ -98,6 +110,13 @@ class LedgerIndex:
                         standing[header.id] = first.id
                     else:
                         self.set_aside += 1
+
+    def _revive(self, header: Header) -> None:
+        """Count a void record, or one that was made from it, if void ones count, too."""
+        if self.void_too and all(parent in self._standing for parent in header.parents):
+            self._revived[header.id] = header
+            self._standing[header.id] = header.id
+            self._of[header.kind].append(header)
 
     # --- what counts ---
 
@@ -117,12 +136,17 @@ class LedgerIndex:
         """The counting record a record was made from."""
         return self.ledger.header(self._standing[header.parents[0]])
 
+    @property
+    def revived(self) -> list[Header]:
+        """Void records and what was made from them, in file order within each kind; none unless void ones count."""
+        return list(self._revived.values())
+
     @cached_property
     def children(self) -> dict[str, list[Header]]:
         """Counting work made from each counting record, by the parent's id."""
         found: dict[str, list[Header]] = defaultdict(list)
-        for kind in WORK_KINDS:
-            for header in self._of[kind]:
+        for headers in (*(self._of[kind] for kind in WORK_KINDS), self.storage_probes):
+            for header in headers:
                 for parent in header.parents:
                     found[self._standing[parent]].append(header)
         return found
@@ -194,6 +218,19 @@ class LedgerIndex:
     def tasks(self) -> dict[tuple[str, str], Header]:
         """Task records by benchmark and task id."""
         return {(h.benchmark or "", h.task or ""): h for h in self._of["task"]}
+
+    def retrieved(self, trial: RetrievalBody) -> tuple[Item, ...] | None:
+        """All items that came back with a trial's query, also where another retrieval holds them; None without any."""
+        if trial.items_in is None:
+            return trial.items
+        return self.ledger.body(self.ledger.header(trial.items_in), RetrievalBody).items
+
+    def shown(self, trial: RetrievalBody) -> tuple[Item, ...] | None:
+        """The items that stand whole in a trial's context; None where that isn't known."""
+        items, fit = self.retrieved(trial), trial.fit
+        if items is None or fit is None or fit.is_whole:
+            return items
+        return items[: fit.whole] if fit.whole + fit.partial + fit.dropped == len(items) else None
 
     def questions(self, benchmark: str, asks: Callable[[Query, Gold], bool]) -> set[tuple[str, str]]:
         """The (task, query) of a built benchmark that something asks about."""

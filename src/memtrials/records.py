@@ -236,18 +236,30 @@ class Fit(msgspec.Struct, frozen=True):
     partial: int
     dropped: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was cut."""
+        return not self.partial + self.dropped
+
 
 class RetrievalBody(Body, frozen=True, kw_only=True):
     """One trial's retrieval. context is the exact text a reader sees (null where an import came without it, and so is
     the header's content); date is the question's own. fit: None where everything is shown however long it is. answer:
     what a system that answers by itself said. protocol: `state shared` where earlier queries may have changed the
-    state."""
+    state.
+
+    Under a budget, items are all that came back; `fit` says how many of them, best first, stand in the context, and
+    spans where (from, to, in characters). items_in: the retrieval whose query this one was cut from; it holds items and
+    usage of both.
+    """
 
     question: str
     context: str | None
     date: str | None = None
     items: tuple[Item, ...] | None = None
+    items_in: str | None = None
     fit: Fit | None = None
+    spans: tuple[tuple[int, int], ...] = ()
     effort: Effort | None = None
     usage: dict[str, int] | None = None
     answer: str | None = None

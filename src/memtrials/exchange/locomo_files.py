@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from memtrials import benchmarks
 from memtrials.benchmarks import locomo
 from memtrials.exchange.cells import Answered
 from memtrials.index import LedgerIndex
-from memtrials.records import AnswerBody, RetrievalBody
+from memtrials.records import AnswerBody, Item, RetrievalBody
 
 SCORE = "official-f1"
 
@@ -47,7 +47,7 @@ def results(index: LedgerIndex, benchmark: str, answers: Iterable[Answered], mod
             score = round(value, 3)
             counts[row["category"]] += 1
             sums[row["category"]] = sums.get(row["category"], 0.0) + score
-            context = _context(index.ledger.body(trial, RetrievalBody), sample)
+            context = _context(index.shown(index.ledger.body(trial, RetrievalBody)), sample)
             rows.append(
                 {
                     **row,
@@ -67,9 +67,9 @@ def results(index: LedgerIndex, benchmark: str, answers: Iterable[Answered], mod
     return Results(samples, statistics)
 
 
-def _context(body: RetrievalBody, sample: dict[str, Any]) -> list[str] | None:
+def _context(items: Sequence[Item] | None, sample: dict[str, Any]) -> list[str] | None:
     """The retrieved turns by their names in the data, best first; None where the system gives no evidence."""
-    if body.items is None or any(item.turns is None for item in body.items):
+    if items is None or any(item.turns is None for item in items):
         return None
     names = {turn: name for name, turn in locomo.turn_ids(sample["conversation"]).items()}
-    return list(dict.fromkeys(names[turn] for item in body.items for turn in item.turns or ()))
+    return list(dict.fromkeys(names[turn] for item in items for turn in item.turns or ()))

@@ -121,5 +121,6 @@ def _response(body: RetrievalBody, kept: Any) -> dict[str, Any] | None:
         return response
     if body.context is None:
         return None
-    texts = [item.text for item in body.items] if body.items is not None else [body.context] if body.context else []
+    whole = body.items if body.fit is None else None  # what a budget or window cut is told by the context alone
+    texts = [item.text for item in whole] if whole is not None else [body.context] if body.context else []
     return {"data": {"intermediate_outputs": [{"content": text} for text in texts]}}

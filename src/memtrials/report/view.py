@@ -50,7 +50,9 @@ def trial(index: LedgerIndex, retrieval: Header, answer: Header | None) -> dict[
         "gold_details": dict(gold.details),
         "evidence": list(gold.evidence),
         "context": body.context,
-        "retrieved": [{"rank": i.rank, "score": i.score, "turns": i.turns, "text": i.text} for i in body.items or ()],
+        "retrieved": [
+            {"rank": i.rank, "score": i.score, "turns": i.turns, "text": i.text} for i in index.shown(body) or ()
+        ],
         "retrieval_seconds": body.effort.seconds if body.effort else None,
         "namespace": ingest.namespace,
         "reader": answer.reader if answer else None,

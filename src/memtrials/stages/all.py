@@ -29,6 +29,7 @@ class RunRequest:
     allow_modified: bool = False
     k: int | None = None
     order: str | None = None
+    budgets: tuple[int, ...] = ()
     reader: str | None = None
     judge: str | None = None
     metrics: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     steps: list[Callable[[], Outcome]] = [
         lambda: replay.run(replay.ReplayRequest(request.systems, request.data, limits=request.limits), once),
         lambda: fetch.run(
-            fetch.FetchRequest(request.systems, request.k, request.order, limits=request.limits),
+            fetch.FetchRequest(request.systems, request.k, request.order, request.budgets, limits=request.limits),
             replace(once, repeat=options.repeat),
         ),
         lambda: answer.run(

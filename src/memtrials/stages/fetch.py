@@ -1,17 +1,22 @@
-"""fetch: ask each query of each frozen state, and record context, items and latency."""
+"""fetch: ask each query of each frozen state, and record context, items and latency.
+
+Under a list of budgets a state is asked once for all of them: the largest budget's retrieval is recorded first and
+holds what came back; every smaller one is cut from it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import msgspec
 
 from memtrials import systems
-from memtrials.errors import UserError
+from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.ledger import Ledger
 from memtrials.llm.money import Purse
@@ -25,6 +30,7 @@ from memtrials.records import (
     RetrievalBody,
     clean_text,
     config_record,
+    sha256,
     text_sha256,
     work_key,
 )
@@ -46,6 +52,7 @@ from memtrials.stages.turns import Turns
 from memtrials.systems.base import GoldDoor, Plugin, Retrieved, Service, Surroundings, System
 from memtrials.systems.embedding import embedding_of, endpoint_model
 from memtrials.systems.endpoint import request_sizes
+from memtrials.systems.rendering import Fitted, fit_budget
 from memtrials.systems.store import stores_folder
 
 IMPORTED = "imported"
@@ -56,23 +63,62 @@ STATE_SHARED = "state shared"
 class FetchRequest:
     """Which systems to ask (none: all of the selection) and what shapes the context beyond their own defaults.
 
-    date_in_query: the question's date stands in the text that a system ranks for, too. limits: of what they may spend
-    on embeddings.
+    budgets: tokens of the context, each a fetch configuration of its own. date_in_query: the question's date stands in
+    the text that a system ranks for, too. limits: of what they may spend on embeddings. probe: ask for pieces of
+    evidence instead, by their own texts: turn and text of each, by benchmark, task and query.
     """
 
     systems: Sequence[str] = ()
     k: int | None = None
     order: str | None = None
+    budgets: Sequence[int] = ()
     date_in_query: bool = False
     limits: CallLimits = NO_LIMITS
+    probe: Mapping[tuple[str, str, str], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)
 class FetchConfig:
-    """How a system is asked."""
+    """How a system is asked. probe: for what, where it isn't the query's text."""
 
     id: str
     settings: dict[str, Any]
+    probe: str | None = None
+
+    @property
+    def budget(self) -> int:
+        """Tokens of the context; 0 for as many as it has."""
+        budget: int = self.settings.get("budget", 0)
+        return budget
+
+
+class Trial(NamedTuple):
+    """What is asked once, whatever the budgets. settings: those of the configuration but the budget."""
+
+    ingest: str
+    query: str | None
+    repeat: int
+    settings: str
+
+    @classmethod
+    def of(cls, work: Work) -> Trial:
+        """The trial that a piece of work under a budget belongs to."""
+        return cls(work.parent.id, work.query, work.repeat, sha256(_but_budget(work.spec.settings)))
+
+
+def _but_budget(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "budget"}
+
+
+@dataclass
+class _Asking:
+    """One trial in this run: how many of its budgets are due, and what came of asking. held: the retrieval that holds
+    the items."""
+
+    due: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    held: Record | None = None
+    failure: WorkFailedError | None = None
 
 
 def run(request: FetchRequest, options: Options) -> Outcome:
@@ -80,7 +126,7 @@ def run(request: FetchRequest, options: Options) -> Outcome:
     ledger = Ledger.open(options.trials)
     try:
         fetch = _Fetch(options, ledger, request.limits)
-        return run_plan(
+        outcome = run_plan(
             "fetch",
             options,
             ledger,
@@ -94,16 +140,25 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             halt=fetch.halt,
             forecast=fetch.forecast,
         )
+        outcome.notes += [
+            f"{system}: {count} contexts hold all that came back and don't fill budget {budget}; k = {k} items were "
+            "asked for, --k N asks for more"
+            for (system, budget, k), count in fetch.unfilled.items()
+        ]
+        return outcome
     finally:
         ledger.close()
 
 
 def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen: Chosen) -> Plan:
     """Trials still owed, state by state. A (benchmark, system) that only other fetch configurations have begun is
-    left alone unless forced: another k means another full set of answers and verdicts."""
+    left alone unless forced: another k means another full set of answers and verdicts. A list of budgets is one
+    configuration here: where one of them has begun, all may."""
+    if request.probe is not None:
+        return pending_probes(index, request.probe, options, chosen)
     plan = Plan()
     wanted = _wanted(index, request, options)
-    configs: dict[tuple[str, str | None], FetchConfig | None] = {}
+    configs: dict[tuple[str, str | None], list[FetchConfig]] = {}
     left: dict[Pair, FetchConfig] = {}
     begun = index.begun("retrieval", "fetch")
     alone: Counter[Pair] = Counter()
@@ -114,25 +169,27 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
             continue
         protocol = _protocol(index, ingest)
         if (system, protocol) not in configs:
-            configs[system, protocol] = _config(index, plan, system, request, wanted[system], options, protocol)
-        config = configs[system, protocol]
-        if config is None:
+            configs[system, protocol] = _configs(index, plan, system, request, wanted[system], options, protocol)
+        asked = configs[system, protocol]
+        if not asked:
             continue
         pair = Pair(ingest.benchmark or "", system)
-        kept_out = guarded_off(begun, pair, config.id, options.force)
+        kept_out = all(guarded_off(begun, pair, config.id, options.force) for config in asked)
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
             if (ingest.benchmark, ingest.task, query.id) not in chosen.queries:
                 continue
             if ingest.query not in (None, query.id):
                 continue
             if kept_out:
-                left[pair] = config
-                alone[pair] += 1
-                bare[pair] += not any(c.query == query.id for c in index.children.get(ingest.id, ()))
+                left[pair] = asked[0]
+                alone[pair] += len(asked)
+                there = index.children.get(ingest.id, ())
+                bare[pair] += 0 if any(c.query == query.id and c.metric is None for c in there) else len(asked)
                 continue
-            key = retrieval_key(ingest, query.id, config.id)
             for ordinal in range(1, options.repeat + 1):
-                plan.owe(index, Work(key, ordinal, ingest, query.id, config.id, config))
+                for config in asked:
+                    key = retrieval_key(ingest, query.id, config.id)
+                    plan.owe(index, Work(key, ordinal, ingest, query.id, config.id, config))
     for pair, count in alone.items():
         config = left[pair]
         others = begun[pair]
@@ -144,8 +201,48 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
     return plan
 
 
-def retrieval_key(ingest: Header, query: str, fetch: str) -> str:
-    """The name of the work of asking a query of a state."""
+STORAGE = "storage"
+
+
+def probe_metric(turn: str) -> str:
+    """What a storage probe for a turn has as `metric` in its header, which no other retrieval has."""
+    return f"{STORAGE} {turn}"
+
+
+def pending_probes(
+    index: LedgerIndex, texts: Mapping[tuple[str, str, str], Mapping[str, str]], options: Options, chosen: Chosen
+) -> Plan:
+    """Storage probes still owed: for each state and piece of evidence one query made of its own text. Controls have
+    no memory to probe; a system that learns when it is asked would keep what it is asked for."""
+    plan = Plan()
+    configs: dict[str, FetchConfig] = {}
+    for ingest in index.of("ingest"):
+        system = ingest.system or ""
+        body = index.config(system)
+        if not chosen.holds(ingest) or body.provenance.get("control") or body.settings.get("system") == IMPORTED:
+            continue
+        if "learns_on_read" in body.provenance.get("capabilities", ()):
+            note = f"{system} learns when it is asked, so what it stores can't be probed"
+            plan.notes += [note] if note not in plan.notes else []
+            continue
+        if system not in configs:
+            plugin = systems.plugin(str(body.settings["system"]))
+            settings = systems.fetch_settings(plugin, body.provenance.get("fetch", {}), options.settings)
+            configs[system] = _announced(plan, STORAGE, {**settings, "probe": STORAGE})
+        config = configs[system]
+        for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
+            place = (ingest.benchmark or "", ingest.task or "", query.id)
+            if place not in chosen.queries or ingest.query not in (None, query.id):
+                continue
+            for turn, text in texts.get(place, {}).items():
+                metric = probe_metric(turn)
+                key = retrieval_key(ingest, query.id, config.id, metric)
+                plan.owe(index, Work(key, 1, ingest, query.id, config.id, replace(config, probe=text), metric))
+    return plan
+
+
+def retrieval_key(ingest: Header, query: str, fetch: str, metric: str | None = None) -> str:
+    """The name of the work of asking a query of a state. metric: of a probe."""
     return work_key(
         "retrieval",
         benchmark=ingest.benchmark or "",
@@ -153,6 +250,7 @@ def retrieval_key(ingest: Header, query: str, fetch: str) -> str:
         query=query,
         parent=ingest,
         config=fetch,
+        metric=metric,
     )
 
 
@@ -180,7 +278,7 @@ def _wanted(index: LedgerIndex, request: FetchRequest, options: Options) -> dict
     return wanted
 
 
-def _config(
+def _configs(
     index: LedgerIndex,
     plan: Plan,
     system: str,
@@ -188,13 +286,14 @@ def _config(
     table: dict[str, Any] | None,
     options: Options,
     protocol: str | None,
-) -> FetchConfig | None:
+) -> list[FetchConfig]:
+    """The configurations that a system is asked under, the largest budget first; none for what can't be asked."""
     body = index.config(system)
     kind = body.settings.get("system")
     if kind == IMPORTED:
         if request.systems:
             plan.notes.append(f"{system}: imported results have no state to ask")
-        return None
+        return []
     plugin = systems.plugin(str(kind))
     defaults = table if table is not None else body.provenance.get("fetch", {})
     settings = systems.fetch_settings(plugin, defaults, options.settings, k=request.k, order=request.order)
@@ -202,7 +301,13 @@ def _config(
         settings["date_in_query"] = True
     if protocol is not None:
         settings["protocol"] = protocol  # another cell: its numbers never stand among the others
-    record = config_record("fetch", systems.fetch_name(settings), settings, {})
+    budgets = [] if plugin.silent else sorted(set(request.budgets), reverse=True)
+    several = [{**settings, "budget": budget} for budget in budgets] or [settings]
+    return [_announced(plan, systems.fetch_name(settings), settings) for settings in several]
+
+
+def _announced(plan: Plan, name: str, settings: dict[str, Any]) -> FetchConfig:
+    record = config_record("fetch", name, settings, {})
     assert record.header.key is not None
     plan.configs[record.header.key] = record
     return FetchConfig(record.header.key, settings)
@@ -210,6 +315,18 @@ def _config(
 
 def _plugin(index: LedgerIndex, ingest: Header) -> Plugin:
     return systems.plugin(index.config(ingest.system or "").settings["system"])
+
+
+def _fitted(found: Retrieved, budget: int) -> Fitted | None:
+    """What a budget leaves of a context; None without a budget. One that is a single text is cut as one."""
+    if not budget:
+        return None
+    if found.pieces is not None:
+        return fit_budget(found.pieces, found.places, budget)
+    fitted = fit_budget([found.context] if found.context else [], (), budget)
+    if found.fit is None:
+        return fitted
+    return fitted._replace(fit=msgspec.structs.replace(fitted.fit, tokens=found.fit.tokens))
 
 
 class _Fetch:
@@ -225,6 +342,8 @@ class _Fetch:
         self._system: tuple[str, System] | None = None
         self._services: dict[str, System] = {}
         self._states: dict[str, IngestBody] = {}
+        self.unfilled: Counter[tuple[str, int, int]] = Counter()
+        self._askings: dict[Trial, _Asking] = defaultdict(_Asking)
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Every state that will be asked must be on this machine, and every system have what it needs from outside, and
@@ -239,7 +358,7 @@ class _Fetch:
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
-            if ingest.id in self._states:
+            if ingest.id in self._states or self._holding(index, work) is not None:
                 continue
             frozen = self._states[ingest.id] = self.ledger.body(ingest, IngestBody)
             assert frozen.namespace is not None
@@ -258,24 +377,116 @@ class _Fetch:
         evidence, too, which only its state holds."""
         texts: dict[tuple[Any, ...], None] = {}
         for work in plan.work:
+            if self._holding(index, work) is not None:
+                continue
             state = index.config(work.parent.system or "").settings
             if (model := endpoint_model(state)) is None:
                 continue
             if systems.plugin(state["system"]).opens_gold:
                 return {}
-            text = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "").text
+            query = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "")
+            text = work.spec.probe or query.text
             texts[model, state.get("dimensions"), state.get("revision"), text] = None
         sizes = ((model, size) for model, _, _, text in texts for size in request_sizes([text]))
         return embedding_forecast(sizes)
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
-        """Ask one query of one state."""
+        """Ask one query of one state, once for all budgets."""
+        for work in plan.work:
+            if work.spec.budget:
+                self._askings[Trial.of(work)].due += 1
 
         async def ask(work: Work) -> Sequence[Record]:
             turns = self.at_once if _plugin(index, work.parent).at_once else self.turns
-            return [await turns.take(self._ask, index, work)]
+            if not work.spec.budget:
+                return [await turns.take(self._ask, index, work)]
+            trial = Trial.of(work)
+            asking = self._askings[trial]
+            async with asking.turn:
+                try:
+                    made = await turns.take(self._under_budget, index, work, asking)
+                    self._notice(work, made)
+                    return [made]
+                finally:
+                    asking.due -= 1
+                    if not asking.due:
+                        del self._askings[trial]
 
         return ask
+
+    # --- budgets ---
+
+    def _under_budget(self, index: LedgerIndex, work: Work, asking: _Asking) -> Record:
+        """Cut the context from the one that holds the items; ask for that one if there is none yet. What failed for
+        one budget failed for all that come after it."""
+        if asking.failure is not None:
+            failed = asking.failure
+            raise WorkFailedError(failed.cause, failed.class_, failed.message, attempts=0)
+        if asking.held is None:
+            holding = self._holding(index, work)
+            asking.held = Record(holding, self.ledger.body(holding, RetrievalBody)) if holding else None
+        if asking.held is not None:
+            return self._cut(index, work, asking.held)
+        try:
+            asking.held = self._ask(index, work)
+        except WorkFailedError as failure:
+            asking.failure = failure
+            raise
+        return asking.held
+
+    def _notice(self, work: Work, made: Record) -> None:
+        """Remember that a budget wasn't filled where more items could fill it."""
+        assert isinstance(made.body, RetrievalBody)
+        fit, k = made.body.fit, work.spec.settings.get("k")
+        if k and fit and fit.is_whole and fit.whole == k and fit.used < fit.asked:
+            self.unfilled[work.parent.system or "", fit.asked, k] += 1
+
+    def _holding(self, index: LedgerIndex, work: Work) -> Header | None:
+        """The retrieval of the same trial that holds as much as a budget asks for: under a larger one, or uncut."""
+        config: FetchConfig = work.spec
+        if not config.budget:
+            return None
+        mine = _but_budget(config.settings)
+        for other in index.children.get(work.parent.id, ()):
+            if (other.kind, other.query, other.repeat, other.metric) != ("retrieval", work.query, work.repeat, None):
+                continue
+            settings = index.config(other.fetch or "").settings
+            if "budget" not in settings or _but_budget(settings) != mine:
+                continue
+            body = self.ledger.body(other, RetrievalBody)
+            if body.items_in is not None or body.fit is None:
+                continue
+            if settings["budget"] >= config.budget or body.fit.is_whole:
+                return other
+        return None
+
+    def _cut(self, index: LedgerIndex, work: Work, held: Record) -> Record:
+        body = held.body
+        assert isinstance(body, RetrievalBody)
+        assert body.context is not None
+        pieces = [body.context[begin:end] for begin, end in body.spans]
+        begins = [begin for begin, _ in body.spans]
+        places = begins if begins != sorted(begins) else ()
+        fitted = fit_budget(pieces, places, work.spec.budget, body.fit)
+        cut = msgspec.structs.replace(
+            body,
+            context=fitted.context,
+            spans=fitted.spans,
+            fit=fitted.fit,
+            items=None,
+            items_in=held.header.id,
+            usage=None,
+            raw=None,
+        )
+        return self._record(index, work, cut)
+
+    def _record(self, index: LedgerIndex, work: Work, body: RetrievalBody) -> Record:
+        query = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "")
+        content = text_sha256(body.context or "")
+        header = derived(work, "retrieval", index, fetch=work.config, query=query.id, type=query.type, content=content)
+        return Record(header, body)
+
+    # --- asking ---
 
     def _ask(self, index: LedgerIndex, work: Work) -> Record:
         ingest = work.parent
@@ -296,30 +507,28 @@ class _Fetch:
         if state.stores and isinstance(system, Service):
             system.attach(namespace, state.stores)
         dated = query.date is not None and config.settings.get("date_in_query", False)
-        text = f"(Asked on {query.date}.) {query.text}" if dated else query.text
+        text = f"(Asked on {query.date}.) {query.text}" if dated else config.probe or query.text
         began = time.perf_counter()
         found: Retrieved
         if isinstance(system, GoldDoor):
             found = system.query_with_gold(namespace, text, query.date, config.settings, task.gold_of(query.id))
         else:
             found = system.query(namespace, text, query.date, config.settings)
-        context = clean_text(found.context)
+        fitted = _fitted(found, config.budget)
         body = RetrievalBody(
-            question=query.text,
+            question=config.probe or query.text,
             date=query.date,
-            context=context,
+            context=fitted.context if fitted else clean_text(found.context),
             items=found.items,
             raw=found.raw,
-            fit=found.fit,
+            fit=fitted.fit if fitted else found.fit,
+            spans=fitted.spans if fitted else (),
             effort=self._effort(found, system.meter.effort_since(before, time.perf_counter() - began)),
             usage=system.meter.usage(before, before),
-            answer=found.answer,
+            answer=None if config.budget else found.answer,  # it isn't made of what the budget leaves
             protocol=config.settings.get("protocol"),
         )
-        header = derived(
-            work, "retrieval", index, fetch=config.id, query=query.id, type=query.type, content=text_sha256(context)
-        )
-        return Record(header, body)
+        return self._record(index, work, body)
 
     def _effort(self, found: Retrieved, measured: Effort) -> Effort:
         """What the system says a query took, else what was measured here."""

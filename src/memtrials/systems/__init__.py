@@ -126,7 +126,10 @@ def fetch_settings(
 
 
 def fetch_name(settings: Mapping[str, Any]) -> str:
-    """What a fetch configuration is called: `k10`, or `whole` where the system knows no k."""
+    """What a fetch configuration is called: `b2000` under a budget, else `k10`, or `whole` where the system knows no
+    k."""
+    if "budget" in settings:
+        return f"b{settings['budget']}"
     return f"k{settings['k']}" if "k" in settings else "whole"
 
 

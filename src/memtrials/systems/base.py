@@ -41,6 +41,8 @@ event_time: session times are kept. multi_speaker: speakers' names are kept. ans
 class Retrieved:
     """What a query brought back. context: exactly what a reader will see; items: best first, None without ids.
 
+    pieces: the context's parts, best first, one for each item where there are items, which stand on lines of their own
+    (None: it is one text); places: the order in which they are shown, smallest first, where it isn't that of rank.
     fit: how the context was cut, where the system has a window. answer: the system's own, where it answers by itself.
     effort: of a service, which knows its attempts; else the stage measures.
     """
@@ -51,6 +53,8 @@ class Retrieved:
     fit: Fit | None = None
     answer: str | None = None
     effort: Effort | None = None
+    pieces: tuple[str, ...] | None = None
+    places: tuple[int, ...] = ()
 
 
 Usage = dict[str, int] | None
@@ -229,7 +233,7 @@ class Plugin:
     system doesn't take; raises UserError for a session that it can't take at all. at_once: it may be called from
     several threads. manifest(path, tasks): the states of a manifest, for a benchmark's tasks in order.
     preflight: one question end to end, as lines of what, value and source. control: stands apart in tables. opens_gold:
-    comes through the gold door.
+    comes through the gold door. silent: its contexts are always empty, so no budget shapes them.
     """
 
     name: str
@@ -251,3 +255,4 @@ class Plugin:
     capabilities: frozenset[Capability] = frozenset()
     control: bool = False
     opens_gold: bool = False
+    silent: bool = False

@@ -20,7 +20,7 @@ from memtrials.systems.embedded import (
     open_embedded,
 )
 from memtrials.systems.embedding import BUNDLED
-from memtrials.systems.rendering import RENDERING, Window, render
+from memtrials.systems.rendering import RENDERING, Window, render, render_turn
 from memtrials.systems.store import Chunk, Stores
 
 CAPABILITIES: frozenset[Capability] = frozenset(
@@ -79,7 +79,8 @@ class Whole(Embedded):
         """Every turn, or every turn of the user, as far as the window holds them."""
         turns = [turn for turn in self.state(namespace)[0] if turn.role == "user" or not self.only_user]
         if self.window is None:
-            return Retrieved(render(turns))
+            pieces = tuple(render_turn(turn) for turn in turns)
+            return Retrieved("\n".join(pieces), pieces=pieces)
         context, fit = self.window.show(turns)
         return Retrieved(context, fit=fit)
 
@@ -153,7 +154,14 @@ another system than the whole one (MEASURING §8)."""
 RENDERINGS = {"rendering": (RENDERING,)}
 
 PLUGINS = {
-    "none": Plugin("none", "1", lambda state, around: Forgetful(), capabilities=Forgetful.capabilities, control=True),
+    "none": Plugin(
+        "none",
+        "1",
+        lambda state, around: Forgetful(),
+        capabilities=Forgetful.capabilities,
+        control=True,
+        silent=True,
+    ),
     "full-context": Plugin(
         "full-context",
         "1",

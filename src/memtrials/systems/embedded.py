@@ -15,7 +15,7 @@ from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
 from memtrials.systems.embedding import BUNDLED, BatchEmbedder, CachedEmbedder, embedder, embedding_model
 from memtrials.systems.ranking import Bm25, Ranking, cosine, fuse, token_counts
-from memtrials.systems.rendering import RENDERING, render
+from memtrials.systems.rendering import RENDERING, placed, render
 from memtrials.systems.store import Chunk, StoredTurn, Stores
 
 if TYPE_CHECKING:
@@ -151,8 +151,9 @@ class Embedded:
             )
             for rank, (n, score) in enumerate(best, 1)
         )
-        shown = [n for n, _ in best] if settings["order"] == "rank" else sorted(n for n, _ in best)
-        return Retrieved("\n".join(render(state.chunks[n].turns) for n in shown), items)
+        pieces = tuple(render(state.chunks[n].turns) for n, _ in best)
+        places = () if settings["order"] == "rank" else tuple(n for n, _ in best)
+        return Retrieved("\n".join(placed(pieces, places)), items, pieces=pieces, places=places)
 
     def _rank(self, state: Searchable, text: str) -> Ranking:
         if self.retriever == "bm25":

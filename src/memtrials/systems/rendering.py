@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
 from memtrials.errors import UserError
 from memtrials.records import Fit, clean_text
@@ -25,6 +26,72 @@ def render_turn(turn: StoredTurn) -> str:
 def render(turns: Iterable[StoredTurn]) -> str:
     """Turns, one after the other."""
     return "\n".join(render_turn(turn) for turn in turns)
+
+
+def placed(pieces: Sequence[str], places: Sequence[int]) -> list[str]:
+    """Pieces in the order of their places; as they are without places."""
+    return [piece for _, piece in sorted(zip(places, pieces, strict=True))] if places else list(pieces)
+
+
+class Fitted(NamedTuple):
+    """A context under a budget. spans: from and to, in characters, of each piece in it, best first."""
+
+    context: str
+    spans: tuple[tuple[int, int], ...]
+    fit: Fit
+
+
+def fit_budget(pieces: Sequence[str], places: Sequence[int], budget: int, before: Fit | None = None) -> Fitted:
+    """As many pieces, best first, as so many tokens hold. The first that doesn't fit is cut between two tokens, and
+    nothing follows it; then they are put in their places.
+
+    Smaller budgets give prefixes of larger ones, with places (which are all different) prefixes as sets of pieces. What
+    is counted is the context as it is shown, so moving pieces may cost the cut one a token more. before: how these
+    pieces were cut already.
+    """
+    from memtrials.tokens import count_tokens, cut_tokens
+
+    pieces = [clean_text(piece) for piece in pieces]
+    text = "\n".join(pieces)
+    room = budget
+    while True:
+        shown = cut_tokens(text, room, "oldest")
+        parts = _parts(pieces, len(shown))
+        context = "\n".join(placed(parts, places[: len(parts)])) if places else shown
+        used = count_tokens(context)
+        if used <= budget:
+            break
+        room -= used - budget
+    cut = bool(parts) and (
+        len(parts[-1]) < len(pieces[len(parts) - 1]) or (len(parts) == len(pieces) and bool(before and before.partial))
+    )
+    fit = Fit(
+        asked=budget,
+        tokens=before.tokens if before else count_tokens(text),
+        used=used,
+        whole=len(parts) - cut,
+        partial=int(cut),
+        dropped=len(pieces) - len(parts) + (before.dropped if before else 0),
+    )
+    return Fitted(context, _spans(parts, places), fit)
+
+
+def _parts(pieces: Iterable[str], length: int) -> list[str]:
+    """What the first so many characters of the joined pieces hold of each."""
+    parts = []
+    for piece in pieces:
+        if length <= 0:
+            break
+        parts.append(piece[:length])
+        length -= len(piece) + 1
+    return parts
+
+
+def _spans(parts: Sequence[str], places: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    order = sorted(range(len(parts)), key=lambda n: places[n] if places else n)
+    starts = accumulate((len(parts[n]) + 1 for n in order), initial=0)
+    at = dict(zip(order, starts, strict=False))
+    return tuple((at[n], at[n] + len(part)) for n, part in enumerate(parts))
 
 
 @dataclass(frozen=True)
