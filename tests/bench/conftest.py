@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-ROWS = pytest.StashKey[list[tuple[str, str, str]]]()
+from pytest import TestReport
 
 Report = Callable[[str, str, str], None]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[ROWS] = []
+ROW = "bench"
+"""The property of a test's report that holds a row, which also a worker of several sends home."""
 
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
     """report(what, measured, bound): one row of the table."""
-    rows = request.config.stash[ROWS]
 
     def add(what: str, measured: str, bound: str) -> None:
-        rows.append((what, measured, bound))
+        request.node.user_properties.append((ROW, (what, measured, bound)))
 
     return add
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = config.stash[ROWS]
+    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, TestReport)]
+    rows = [row for report in reports if report.when == "call" for name, row in report.user_properties if name == ROW]
     if not rows:
         return
     terminalreporter.section("bench: ratios measured side by side in this run")
