@@ -23,6 +23,7 @@ from memtrials.cli.options import (
     settings_now,
     trials_option,
     with_options,
+    write_out,
 )
 from memtrials.cli.root import cli
 from memtrials.errors import UserError
@@ -55,7 +56,7 @@ def export_inmind(
     options, index, chosen = selected(given)
     benchmark = benchmark_in(index, "inmind", options.selection.benchmark)
     rows = format_.rows(index, benchmark, chosen, reader, trial, allow_partial=allow_partial, allow_voided=allow_voided)
-    return _write_out(_lines(rows), out, f"{len(rows)} tasks")
+    return write_out(_lines(rows), out, f"{len(rows)} tasks")
 
 
 def _export_options(*, judged: bool) -> Callable[[F], F]:
@@ -75,19 +76,6 @@ def _export_options(*, judged: bool) -> Callable[[F], F]:
 trial_option = click.option("--trial", type=COUNT, default=1, show_default=True, help="Which trial of each question.")
 
 
-def _write_out(text: str, out: Path | None, what: str) -> int:
-    """An export, to a file or to standard output."""
-    if out is None:
-        print(text, end="")
-        return 0
-    try:
-        out.write_text(text, "utf-8")
-    except OSError as error:
-        raise UserError(f"{out}: can't be written ({error.strerror})") from None
-    print(f"{what} written to {out}")
-    return 0
-
-
 def _lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
@@ -105,7 +93,7 @@ def export_trials(out: Path | None, reader: str | None, judge: str | None, **giv
     _, trials = answers(index, benchmark, chosen, reader)
     verdicts = last_verdicts(index, trials, "accuracy", judge)
     rows = list(trials_array.export(index, benchmark, trials, verdicts))
-    return _write_out(json.dumps(rows, ensure_ascii=False, indent=2) + "\n", out, f"{len(rows)} trials")
+    return write_out(json.dumps(rows, ensure_ascii=False, indent=2) + "\n", out, f"{len(rows)} trials")
 
 
 @export_group.command("longmemeval-hypotheses")
@@ -119,7 +107,7 @@ def export_hypotheses(trial: int, out: Path | None, reader: str | None, **given:
     options, index, chosen = selected(given)
     benchmark = benchmark_in(index, "longmemeval", options.selection.benchmark)
     rows = list(longmemeval_files.hypotheses(index, answers(index, benchmark, chosen, reader, trial)[1]))
-    return _write_out(_lines(rows), out, f"{len(rows)} hypotheses")
+    return write_out(_lines(rows), out, f"{len(rows)} hypotheses")
 
 
 @export_group.command("longmemeval-eval-results")
@@ -138,7 +126,7 @@ def export_eval_results(
     _, some = answers(index, benchmark, chosen, reader, None if legacy else trial)
     verdicts = last_verdicts(index, some, "accuracy", judge)
     rows = list(longmemeval_files.eval_results(index, some, verdicts, legacy=legacy))
-    return _write_out(_lines(rows), out, f"{len(rows)} verdicts")
+    return write_out(_lines(rows), out, f"{len(rows)} verdicts")
 
 
 @export_group.command("locomo-results")
@@ -160,8 +148,8 @@ def export_locomo(
     count = sum(len(sample["qa"]) for sample in found.samples)
     if out is not None:
         statistics = out.with_name(f"{out.stem}_stats.json")
-        _write_out(json.dumps(found.statistics, ensure_ascii=False, indent=2) + "\n", statistics, "counts")
-    return _write_out(json.dumps(found.samples, ensure_ascii=False, indent=2) + "\n", out, f"{count} answers")
+        write_out(json.dumps(found.statistics, ensure_ascii=False, indent=2) + "\n", statistics, "counts")
+    return write_out(json.dumps(found.samples, ensure_ascii=False, indent=2) + "\n", out, f"{count} answers")
 
 
 def _of_retrievals(command: F) -> F:
@@ -219,7 +207,7 @@ def export_retrieval_log(out: Path | None, trial: int, allow_partial: bool, data
 
     index, run = _run_of(given, "longmemeval", None, trial, allow_partial)
     lines = _lines(harness.retrieval_log(row) for row in harness.rows(index, run, data))
-    return _write_out(lines, out, f"{len(run.trials)} questions")
+    return write_out(lines, out, f"{len(run.trials)} questions")
 
 
 @export_group.command("locomo-retrieval")
@@ -237,7 +225,7 @@ def export_locomo_retrieval(
     said = first_answers(index, list(run.trials), reader)
     found = zip(run.trials, harness.rows(index, run, data), strict=True)
     lines = _lines(harness.locomo_row(row, said.get(header.id)) for header, row in found)
-    return _write_out(lines, out, f"{len(run.trials)} questions")
+    return write_out(lines, out, f"{len(run.trials)} questions")
 
 
 class _Import(click.Group):

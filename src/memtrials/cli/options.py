@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from memtrials.errors import UserError
+
 if TYPE_CHECKING:
     from memtrials.index import LedgerIndex
     from memtrials.llm.pool import CallLimits
@@ -23,6 +25,7 @@ COUNT = click.IntRange(min=1)
 FILE = click.Path(path_type=Path)
 ORDERS = ("rank", "time")
 BY = ("type", "domain", "system", "reader", "judge", "repeat")
+FORMS = ("table", "json", "csv", "markdown", "latex", "parquet", "xlsx")
 KINDS = ("task", "ingest", "retrieval", "answer", "verdict", "failure", "void")
 
 
@@ -179,6 +182,19 @@ def finish(outcome: Outcome, quiet: bool, as_json: bool) -> int:
 
 def emit(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, default=list))
+
+
+def write_out(text: str, out: Path | None, what: str) -> int:
+    """A text, to a file or to standard output."""
+    if out is None:
+        print(text, end="")
+        return 0
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as error:
+        raise UserError(f"{out}: can't be written ({error.strerror})") from None
+    print(f"{what} written to {out}")
+    return 0
 
 
 def opened(trials: Path | None, settings: Settings) -> tuple[Path, LedgerIndex]:

@@ -13,6 +13,7 @@ from memtrials.cli.options import (
     BY,
     COUNT,
     FILE,
+    FORMS,
     ORDERS,
     batching,
     capping,
@@ -32,8 +33,10 @@ from memtrials.cli.options import (
     selecting,
     trials_option,
     working,
+    write_out,
 )
 from memtrials.cli.root import cli
+from memtrials.errors import UserError
 
 if TYPE_CHECKING:
     from memtrials.stages.common import Options
@@ -194,34 +197,41 @@ def judge(
 @click.option("--errata", is_flag=True, help="Also without questions whose gold is known to be wrong, and the ceiling.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMS), default="table", show_default=True)
+@click.option("--out", type=FILE, help="A file for it, which parquet and xlsx need [default: standard output].")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @trials_option
 @selecting
-def metrics(form: str, as_json: bool, **given: Any) -> int:
+def metrics(form: str, as_json: bool, out: Path | None, **given: Any) -> int:
     """Fold the ledger into numbers."""
     from memtrials.stages import metrics as stage
 
     names = {"by": given.pop("by"), "view": given.pop("view"), "metrics": given.pop("metric")}
     names["errata"] = given.pop("errata")
     request = stage.MetricsRequest(**names, reader=given.pop("reader"), judge=given.pop("judge"))
-    _print_metrics(request, options_of(given), "json" if as_json else form)
+    form = "json" if as_json else form
+    if form in ("parquet", "xlsx") and out is None:
+        raise UserError(f"{form} is no text; name a file with --out")
+    if form == "table" and out is not None:
+        raise UserError("a table goes to the terminal; take another --format for --out")
+    _print_metrics(request, options_of(given), form, out)
     return 0
 
 
-def _print_metrics(request: Any, options: Options, form: str) -> None:
-    from memtrials.report import tables
+def _print_metrics(request: Any, options: Options, form: str, out: Path | None = None) -> None:
+    from memtrials.report import documents, tables
     from memtrials.stages import metrics as stage
 
     report = stage.run(request, options)
-    if form == "json":
-        emit(tables.as_json(report))
-    elif form == "csv":
-        print(tables.as_csv(report), end="")
-    else:
+    if form == "table":
         from memtrials.report.terminal import console
 
         tables.print_report(report, console())
+    elif form in documents.FILES and out is not None:
+        documents.write_file(report, form, out)
+        print(f"{len(report.numbers)} numbers written to {out}")
+    else:
+        write_out(documents.as_text(report, form), out, f"{len(report.numbers)} numbers")
 
 
 # --- several stages ---------------------------------------------------------------------------------------------

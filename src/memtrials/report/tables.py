@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memtrials.metrics.numbers import Attribution, Departure, Number, ProbeRate, Report
 
@@ -75,20 +75,64 @@ def _row(number: Number, report: Report) -> dict[str, Any]:
     }
 
 
-def as_csv(report: Report) -> str:
-    """One line for each number; lists are split into columns."""
-    out = io.StringIO()
+def flat_rows(report: Report) -> list[dict[str, Any]]:
+    """One row for each number, all with the same columns, lists split into columns or joined to text."""
     rows = [_row(number, report) for number in report.numbers]
     for row in rows:
         between = row.pop("interval")
         row["interval_low"], row["interval_high"] = between or (None, None)
         row["missing"] = " ".join(f"{cause}:{count}" for cause, count in sorted(row["missing"].items()))
         row["probes"] = " ".join(f"{kind}:{share:.3f}" for kind, share in row["probes"].items())
+        row["models"] = " ".join(row["models"])
+    return rows
+
+
+def as_csv(report: Report) -> str:
+    """One line for each number."""
+    out = io.StringIO()
+    rows = flat_rows(report)
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     return out.getvalue()
+
+
+class Line(NamedTuple):
+    """A number as a printed table of one line for each shows it. by: the reader and judge it depends on."""
+
+    system: str
+    number: str
+    by: str
+    value: str
+    interval: str
+    n: str
+    class_: str
+    notes: str
+
+
+def lines(report: Report) -> dict[str, list[Line]]:
+    """Every number by the title of its table, controls last."""
+    return {
+        title: [_line(n, report) for n in sorted(some, key=lambda n: n.cell.system in report.controls)]
+        for title, some in _tables(report).items()
+    }
+
+
+def _line(number: Number, report: Report) -> Line:
+    named = ", ".join(part for part in (number.metric, number.part) if part)
+    known = number.value is not None or number.score is not None
+    between = [_in_unit(bound, number.unit) for bound in number.interval or ()]
+    return Line(
+        _row_label(number.cell.system, number.group, report),
+        named,
+        " / ".join(_label(config, report) for config in (number.cell.reader, number.cell.judge) if config),
+        _value(number) if known else "–",
+        " to ".join(between),
+        f"{number.n:,} of {number.of:,}",
+        number.class_ or "",
+        "; ".join(_remarks(number) if known else [number.reason or "unknown"]),
+    )
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -269,38 +313,58 @@ def _shown(number: Number | None) -> str:
         return ""
     if number.value is None and number.score is None:
         return f"– {number.reason or ''}".rstrip()
-    value = number.value if number.value is not None else number.score
-    assert value is not None
-    text = {
-        "share": f"{value:.3f}",
-        "score": f"{value:.3f}",
-        "seconds": f"{value * 1000:.1f} ms",
-        "tokens": f"{value:,.0f}",
-        "rank": f"{value:g}",
-    }[number.unit]
+    text = _value(number)
     if number.interval and number.unit in ("share", "score"):
         text += f" ({number.interval[0]:.2f}–{number.interval[1]:.2f})"
     if number.status in ("lower bound", "partial"):
         text += f"\n{number.status}, {number.n} of {number.of}"
-        if number.low is not None and number.high is not None:
-            text += f"\nbounds {number.low:.3f}–{number.high:.3f}"
     elif number.unit == "rank":
         text += f" (n = {number.n})"
     elif number.unit in ("share", "score"):
         text += f"\nn = {number.n:,}"
     if number.loaded:
         text += " loaded"
+    return "\n".join([text, *_marks(number)])
+
+
+def _value(number: Number) -> str:
+    value = number.value if number.value is not None else number.score
+    assert value is not None
+    return _in_unit(value, number.unit)
+
+
+def _in_unit(value: float, unit: str) -> str:
+    return {
+        "share": f"{value:.3f}",
+        "score": f"{value:.3f}",
+        "seconds": f"{value * 1000:.1f} ms",
+        "tokens": f"{value:,.0f}",
+        "rank": f"{value:g}",
+    }[unit]
+
+
+def _remarks(number: Number) -> list[str]:
+    """All that has to be said beside a value, its interval and n."""
+    said = [number.status] if number.status in ("lower bound", "partial") else []
+    said += ["loaded"] if number.loaded else []
+    return [*said, *_marks(number), *([LENIENT] if number.lenient else [])]
+
+
+def _marks(number: Number) -> list[str]:
+    said = []
+    if number.status in ("lower bound", "partial") and number.low is not None and number.high is not None:
+        said.append(f"bounds {number.low:.3f}–{number.high:.3f}")
     if number.flagged:
-        text += f"\n{number.flagged} flagged"
+        said.append(f"{number.flagged} flagged")
     if number.loose:
-        text += f"\n{number.loose} read otherwise by a strict rule"
+        said.append(f"{number.loose} read otherwise by a strict rule")
     if number.raised:
-        text += f"\n{number.raised} with a larger limit than published"
+        said.append(f"{number.raised} with a larger limit than published")
     if number.types is not None:
-        text += f"\n{number.types} types"
+        said.append(f"{number.types} types")
     if number.models:
-        text += f"\n{len(number.models)} snapshots"
-    return text
+        said.append(f"{len(number.models)} snapshots")
+    return said
 
 
 def _attributions(report: Report) -> dict[str, list[Attribution]]:
