@@ -79,11 +79,12 @@ class Ledger:
         self._committer: _Committer | None = None
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False) -> Self:
+    def open(cls, path: Path, *, create: bool = False, first: int | None = None) -> Self:
         """Read the headers of the file at `path`.
 
-        create: whether a missing file is an empty ledger rather than an error. Raises UserError when the file is
-        missing, is a folder, isn't a ledger, was reformatted, or was written by a newer version.
+        create: whether a missing file is an empty ledger rather than an error. first: read the ledger as it was when it
+        held so many records. Raises UserError when the file is missing, is a folder, isn't a ledger, was reformatted,
+        or was written by a newer version.
         """
         ledger = cls(path)
         try:
@@ -91,6 +92,8 @@ class Ledger:
                 raise UserError(f"{path} is a folder, not a ledger; name a file, for example {path / 'trials.json'}")
             if path.exists():
                 ledger.refresh()
+                if first is not None and first < len(ledger.headers):
+                    ledger._forget(first)
             elif not create:
                 raise UserError(f"{path}: no such ledger; `memtrials build` makes it")
         except PermissionError:
@@ -116,7 +119,20 @@ class Ledger:
         if header.kind == "config" and header.key:
             self._configs.add(header.key)
 
+    def _forget(self, first: int) -> None:
+        """Be as if no more than the first records had been read."""
+        for header in self.headers[first:]:
+            del self._ids[header.id]
+        del self.headers[first:], self._offsets[first:], self._lengths[first:]
+        self._configs = {h.key for h in self.headers if h.kind == "config" and h.key}
+        self._end = self._offsets[-1] + self._lengths[-1] if first else 0
+
     # --- reading ---
+
+    @property
+    def end(self) -> int:
+        """The byte after the last record that was read: what stands before it never changes."""
+        return self._end
 
     def __contains__(self, record_id: str) -> bool:
         return record_id in self._ids
