@@ -36,6 +36,19 @@ Work = tuple[str, int | None]
 """The name of a piece of work: its key and its ordinal."""
 
 
+STORAGE = "storage"
+
+
+def storage_metric(turn: str) -> str:
+    """What the retrieval of a storage probe for a turn has as `metric` in its header, which no other retrieval has."""
+    return f"{STORAGE} {turn}"
+
+
+def probed_turn(probe: Header) -> str:
+    """The turn that a storage probe asked for."""
+    return (probe.metric or "").partition(" ")[2]
+
+
 class Pair(NamedTuple):
     """Where a reader or a fetch configuration begins: a benchmark on a system."""
 

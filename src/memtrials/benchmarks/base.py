@@ -230,9 +230,10 @@ class Benchmark:
     SHA-256 by name of the texts that official_texts(upstream, names) finds in a clone. export_timeline gives the
     exchange form of one task. types: in the order of tables (none: by name). published_tasks: the size of the whole
     release; published: the variants that can be class P.
-    attribute(verdicts, by_rule=…) is the class of one task's trials (MEASURING §7). condition: what every table says of
-    the data as a whole. probes(gold, other) constructs answers from a question's gold and that of another one of its
-    type (None: there is no other).
+    attribute(verdicts, by_rule=…) is the class of one task's trials (MEASURING §7); without it each question has
+    one, by its evidence. located: the metrics whose wrong verdicts are looked into; probed: the evidence that a
+    storage probe asks for. condition: what every table says of the data as a whole. probes(gold, other) constructs
+    answers from a question's gold and that of another one of its type (None: there is no other).
     """
 
     name: str
@@ -253,6 +254,8 @@ class Benchmark:
     types: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     attribute: Callable[..., str] | None = None
+    located: tuple[str, ...] = ()
+    probed: Callable[[Gold], Sequence[str]] = lambda gold: gold.evidence
     condition: str | None = None
     probes: Callable[[Gold, Gold | None], Probes] | None = None
 

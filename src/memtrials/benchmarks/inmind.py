@@ -590,10 +590,12 @@ MEASURES = tuple(
 
 
 def attribute(verdicts: Mapping[str, float | None], *, by_rule: bool) -> str:
-    """The class of one pair of trials, from one judge's scores by metric (None: no verdict)."""
+    """The class of one pair of trials, from one judge's scores by metric (None: no verdict), and `stored`."""
+    stored = verdicts.get("stored")
     if by_rule:
-        return attribution.inmind_by_rule(verdicts.get("direct-verbatim"), verdicts.get("target-verbatim"))
-    return attribution.inmind(verdicts.get("direct-recall"), verdicts.get("target-recall"), verdicts.get("application"))
+        return attribution.inmind_by_rule(verdicts.get("direct-verbatim"), verdicts.get("target-verbatim"), stored)
+    direct, target = verdicts.get("direct-recall"), verdicts.get("target-recall")
+    return attribution.inmind(direct, target, verdicts.get("application"), stored)
 
 
 def probes(gold: Gold, other: Gold | None) -> Probes:
@@ -641,6 +643,8 @@ BENCHMARK = Benchmark(
     published_tasks=125,
     published=("released",),
     attribute=attribute,
+    located=("direct-recall", "direct-verbatim"),
+    probed=lambda gold: gold.evidence[:1],
     condition="one background: all tasks share one history, which is a condition, not a sample",
     probes=probes,
 )

@@ -675,4 +675,5 @@ BENCHMARK = Benchmark(
         "every question how to decline, memorybear in the fifth category and so knows it"
     ),
     probes=probes,
+    located=("accuracy", "gold-contained"),
 )

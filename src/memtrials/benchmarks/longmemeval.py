@@ -618,4 +618,5 @@ BENCHMARK = Benchmark(
     published=("s", "m", "oracle"),
     parts=PARTS,
     probes=probes,
+    located=("accuracy", "gold-contained"),
 )

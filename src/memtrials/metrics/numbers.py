@@ -128,7 +128,10 @@ class Repeats:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Where a cell's tasks failed: counts by class that sum to n; slips: direct reader slips; gap: mean D - mean T."""
+    """Where a cell's tasks failed, or its questions by one metric: counts by class that sum to n. slips: direct reader
+    slips; gap: mean D - mean T. whole: of the wrong ones, how many the same reader answers right from the whole
+    history, and how many it was asked.
+    """
 
     cell: Cell
     ordinal: int
@@ -139,6 +142,8 @@ class Attribution:
     gap: float | None
     gap_n: int
     gap_interval: tuple[float, float] | None
+    metric: str | None = None
+    whole: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,30 @@ class Departure:
     differing: Mapping[str, tuple[float, float]]
 
 
+@dataclass(frozen=True)
+class Tradeoff:
+    """What one judged number costs. budget: tokens asked for, if any. context_tokens: mean; cut: of how many `trials`
+    the context was cut; seconds: median of retrieval and answer together, over single successful attempts; usd: mean
+    dollars of a question, the state's share with it (None: somebody didn't say). on_latency_frontier,
+    on_cost_frontier: no other system does as well for less; None for controls, and where the price isn't known.
+    """
+
+    cell: Cell
+    metric: str
+    class_: str | None
+    budget: int | None
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+    context_tokens: float | None
+    cut: int
+    trials: int
+    seconds: float | None
+    usd: float | None
+    on_latency_frontier: bool | None = None
+    on_cost_frontier: bool | None = None
+
+
 @dataclass
 class Report:
     """All numbers of a ledger. names: the system's, reader's … own names by configuration id; settings of fetches.
@@ -219,3 +248,4 @@ class Report:
     departures: Sequence[Departure] = ()
     differences: Sequence[Contrast] = ()
     repeats: Sequence[Repeats] = ()
+    tradeoffs: Sequence[Tradeoff] = ()

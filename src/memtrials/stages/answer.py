@@ -158,7 +158,8 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         plan.must_ask = plan.must_ask or bare[pair] > 0
     for pair, count in silent.items():
         plan.notes.append(
-            f"{pair.benchmark} on {pair.system}: it gives no answers of its own, or not under a budget; {count} left alone"
+            f"{pair.benchmark} on {pair.system}: it gives no answers of its own, or none under a budget; {count} left "
+            "alone"
         )
     for pair, count in unknown.items():
         plan.notes.append(

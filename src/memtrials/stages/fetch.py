@@ -17,7 +17,7 @@ import msgspec
 
 from memtrials import systems
 from memtrials.errors import UserError, WorkFailedError
-from memtrials.index import LedgerIndex, Pair
+from memtrials.index import STORAGE, LedgerIndex, Pair, storage_metric
 from memtrials.ledger import Ledger
 from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits
@@ -201,14 +201,6 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
     return plan
 
 
-STORAGE = "storage"
-
-
-def probe_metric(turn: str) -> str:
-    """What a storage probe for a turn has as `metric` in its header, which no other retrieval has."""
-    return f"{STORAGE} {turn}"
-
-
 def pending_probes(
     index: LedgerIndex, texts: Mapping[tuple[str, str, str], Mapping[str, str]], options: Options, chosen: Chosen
 ) -> Plan:
@@ -235,7 +227,7 @@ def pending_probes(
             if place not in chosen.queries or ingest.query not in (None, query.id):
                 continue
             for turn, text in texts.get(place, {}).items():
-                metric = probe_metric(turn)
+                metric = storage_metric(turn)
                 key = retrieval_key(ingest, query.id, config.id, metric)
                 plan.owe(index, Work(key, 1, ingest, query.id, config.id, replace(config, probe=text), metric))
     return plan
