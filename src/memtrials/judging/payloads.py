@@ -17,6 +17,12 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\{(" + names + r")\}", lambda match: values[match[1]], template) if names else template
 
 
+def field_values(context: str, query: Query, answer: str | None, gold: Gold) -> dict[str, str]:
+    """Everything that a metric's protocol may list, by its name there."""
+    known = {"context": context, "query": query.text, "answer": answer or "", "gold": " / ".join(gold.answers)}
+    return {**known, **gold.details}
+
+
 def judge_messages(
     metric: Metric,
     prompts: Prompts,
@@ -30,8 +36,7 @@ def judge_messages(
     """What a judge is sent: its prompt as system message and one `name: value` line for each field, in the metric's
     order; or, where the profile says so, the prompt with the fields in it as one user message."""
     text = prompts.texts[metric.prompt(query, gold)].rstrip()
-    known = {"context": context, "query": query.text, "answer": answer or "", "gold": " / ".join(gold.answers)}
-    values = {**known, **gold.details}
+    values = field_values(context, query, answer, gold)
     if profile.whole_message:
         return [{"role": "user", "content": fill(text, {name: values[name] for name in metric.fields})}]
     return [

@@ -294,7 +294,7 @@ class _Signs:
         sums, sizes = self.flipped.T
         rest_sums, rest_sizes = self.sums.sum() - sums, self.sizes.sum() - sizes
         neither = (sizes == 0) | (rest_sizes == 0)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             one, other = sums / sizes, rest_sums / rest_sizes
         needed = math.floor(ALPHA * len(sums))  # one more hit than this and p > ALPHA
         low = np.partition(np.where(neither, -np.inf, np.minimum(one, other)), needed)[needed]
