@@ -113,6 +113,14 @@ prompting = with_options(
         click.option("--upstream", type=FILE, help="A clone of the benchmark's repository, for official prompts."),
     ]
 )
+contrasting = with_options(
+    [
+        click.option("--margin", type=float, help="Also test whether they are no further apart, in the metric's unit."),
+        click.option(
+            "--allow-unlike", is_flag=True, help="Also between unlike data, fetch configurations, prompts or judges."
+        ),
+    ]
+)
 profiling = click.option(
     "--profile", default="plain", show_default=True, help="How the reader is asked; plain is blind to types."
 )

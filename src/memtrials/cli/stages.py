@@ -18,6 +18,7 @@ from memtrials.cli.options import (
     batching,
     capping,
     connecting,
+    contrasting,
     data_option,
     emit,
     finish,
@@ -197,6 +198,9 @@ def judge(
 @click.option("--errata", is_flag=True, help="Also without questions whose gold is known to be wrong, and the ceiling.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
+@click.option("--reference", metavar="SYSTEM", help="Differences from this system [default: of all pairs].")
+@click.option("--primary", metavar="METRIC", help="The metric that is tested [default: the first with verdicts].")
+@contrasting
 @click.option("--format", "form", type=click.Choice(FORMS), default="table", show_default=True)
 @click.option("--out", type=FILE, help="A file for it, which parquet and xlsx need [default: standard output].")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -205,10 +209,13 @@ def judge(
 def metrics(form: str, as_json: bool, out: Path | None, **given: Any) -> int:
     """Fold the ledger into numbers."""
     from memtrials.stages import metrics as stage
+    from memtrials.stages.contrasts import Contrasting
 
+    asked = Contrasting(**{name: given.pop(name) for name in ("reference", "primary", "margin", "allow_unlike")})
     names = {"by": given.pop("by"), "view": given.pop("view"), "metrics": given.pop("metric")}
     names["errata"] = given.pop("errata")
-    request = stage.MetricsRequest(**names, reader=given.pop("reader"), judge=given.pop("judge"))
+    names |= {"reader": given.pop("reader"), "judge": given.pop("judge")}
+    request = stage.MetricsRequest(**names, contrasting=asked)
     form = "json" if as_json else form
     if form in ("parquet", "xlsx") and out is None:
         raise UserError(f"{form} is no text; name a file with --out")

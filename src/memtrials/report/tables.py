@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memtrials.metrics.numbers import Attribution, Departure, Number, ProbeRate, Report
+from memtrials.report import contrasts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +52,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "departures": [
             {**d.cell._asdict(), **{k: v for k, v in asdict(d).items() if k != "cell"}} for d in report.departures
         ],
+        **contrasts.as_json(report.differences, report.repeats),
         "notes": report.notes,
     }
 
@@ -149,6 +151,8 @@ def print_report(report: Report, console: Console) -> None:
         measured = [n for n in shares if "@k" in n.metric] + [n for n in numbers if n.unit != "share"]
         _print_table(f"{title}: retrieval and cost", measured, report, console)
         _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
+    contrasts.print_differences(report, lambda config: _label(config, report), console)
+    contrasts.print_repeats(report, lambda config: _label(config, report), console)
     for title, some in _attributions(report).items():
         _print_attributions(title, some, report, console)
     for line in departure_lines(report.departures, report.names):

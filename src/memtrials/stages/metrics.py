@@ -41,7 +41,9 @@ from memtrials.metrics.retrieval import places
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
+from memtrials.stages import contrasts
 from memtrials.stages.common import Options
+from memtrials.stages.contrasts import ALL_PAIRS, Contrasting
 
 View = Literal["latest", "first"]
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
@@ -63,7 +65,8 @@ UNITS = {"mean": "score", "median": "rank"}
 class MetricsRequest:
     """How to fold. reader and judge: names or ids to keep (None: all). view: `latest` takes the last record of each
     question instead of the mean over its repeats, as MemoryBear does; `first` the first one. errata: also show each
-    share without the questions whose gold is known to be wrong or doubtful, and what true answers can reach."""
+    share without the questions whose gold is known to be wrong or doubtful, and what true answers can reach.
+    contrasting: which differences are wanted."""
 
     by: By | None = None
     view: View | None = None
@@ -71,6 +74,7 @@ class MetricsRequest:
     judge: str | None = None
     metrics: tuple[str, ...] = ()
     errata: bool = False
+    contrasting: Contrasting = ALL_PAIRS
 
 
 def run(request: MetricsRequest, options: Options) -> Report:
@@ -104,6 +108,9 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, measured)]
         notes += _errata_notes(name, folding.listed(name)) if request.errata else []
     numbers = [_beside(number, probes) for number in numbers]
+    scores = list(folding.scores.values())
+    differences, not_compared = contrasts.differences(index, scores, request.contrasting, by_type=folding.by_type)
+    notes += [*not_compared, *contrasts.order(index, numbers)]
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
         numbers,
@@ -117,7 +124,21 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         request.by,
         request.view,
         [d for name in chosen.benchmarks for d in folding.departures(benchmarks.find(name), name)],
+        differences,
+        contrasts.repeats(scores),
     )
+
+
+def scores(index: LedgerIndex, request: MetricsRequest, options: Options) -> list[Scores]:
+    """Every question's score of everything selected, with its run: what numbers, differences and repeats are made of.
+    Raises UserError for unknown names."""
+    chosen = choose(index, options.selection, "unit")
+    folding = _Folding(index, request, chosen, subset=options.selection.is_part)
+    for name in chosen.benchmarks:
+        benchmark = benchmarks.find(name)
+        folding.verdicts(benchmark, name)
+        folding.measures(benchmark, name)
+    return list(folding.scores.values())
 
 
 def _beside(number: Number, rates: Iterable[ProbeRate]) -> Number:
