@@ -241,7 +241,8 @@ def _row(
     full_tokens = full[2] if full else None
     ratios = efficiency(tokens, full_tokens)
     evidence = run.dataset.evidence(history, gold)
-    items = None if body.items is None else sorted(body.items, key=lambda item: item.rank)
+    shown = index.shown(body)
+    items = None if shown is None else sorted(shown, key=lambda item: item.rank)
     retrieved = [retrieved_item(item, history) for item in items or ()]
     composition = _composition(items, retrieved)
     metrics: dict[str, float | None] = dict.fromkeys([*BASE_KEYS, *ranking_keys(run.dataset.levels)])
