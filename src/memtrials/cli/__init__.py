@@ -1,6 +1,6 @@
 """The command line: parses, calls one function, prints. Nothing heavy is imported before a command runs."""
 
-from memtrials.cli import comparing, data, evidence, exchange, ledger, stages
+from memtrials.cli import comparing, data, evidence, exchange, ledger, scrutiny, stages
 from memtrials.cli.root import cli, main
 
-__all__ = ["cli", "comparing", "data", "evidence", "exchange", "ledger", "main", "stages"]
+__all__ = ["cli", "comparing", "data", "evidence", "exchange", "ledger", "main", "scrutiny", "stages"]
