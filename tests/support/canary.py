@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memtrials.benchmarks.longmemeval import QUESTION, TYPES
-from support import longmemeval
+from support import locomo, longmemeval
 from support.releases import MANIFEST, change_background, change_manifest, change_tasks, sample_copy
 
 PRIVATE = ("domain", "entity_1", "entity_2", "relation", "explanation")
@@ -139,3 +139,38 @@ def longmemeval_copy(folder: Path, seed: str) -> CanaryCopy:
     folder.mkdir()
     longmemeval.written(folder / f"{hidden('the name of the file')}.json", rows)
     return CanaryCopy(folder, tuple(tasks), private, queries)
+
+
+def locomo_copy(folder: Path, seed: str) -> CanaryCopy:
+    """The same of the LoCoMo sample: its name, answers, search words, addresses, annotation and fields that nobody
+    knows are tokens; categories are drawn anew. Evidence stays where it is."""
+    fresh, asked, drawn = _tokens(seed), _tokens("queries"), random.Random(seed)
+    private: dict[str, str] = {}
+    queries: dict[str, str] = {}
+
+    def hidden(place: str) -> str:
+        token = next(fresh)
+        private[token] = place
+        return token
+
+    sample = locomo.sample()
+    sample["sample_id"] = hidden("sample_id")
+    sample["annotator"] = hidden("an unknown field")
+    for block in ("observation", "session_summary", "event_summary"):
+        sample[block] = {key: hidden(f"{block} {key}") for key in sample[block]}
+    for turn in (t for value in sample["conversation"].values() if isinstance(value, list) for t in value):
+        turn["label"] = hidden("an unknown field of a turn")
+        turn["query"], turn["img_url"] = hidden("query of a turn"), [hidden("img_url of a turn")]
+    for number, row in enumerate(sample["qa"]):
+        row["category"] = drawn.randint(1, 5)
+        field = "adversarial_answer" if row["category"] == 5 else "answer"
+        row.pop("answer", None)
+        row.pop("adversarial_answer", None)
+        row[field] = hidden(f"answer {number}")
+        row["annotator"] = hidden(f"an unknown field of {number}")
+        token = next(asked)
+        row["question"] = queries[token] = f"{row['question']} {token}"
+    folder.mkdir()
+    locomo.written(folder / f"{hidden('the name of the file')}.json", sample)
+    task = Task(sample["sample_id"], "", {str(n): row["question"] for n, row in enumerate(sample["qa"])})
+    return CanaryCopy(folder, (task,), private, queries)

@@ -21,9 +21,18 @@ DOCUMENTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=9)
 QUERY = st.lists(WORDS, max_size=6)
 
 
-def ranked(query: str, *documents: str) -> Ranking:
+Hits = list[tuple[int, float]]
+
+
+def ranked(query: str, *documents: str) -> Hits:
     """The BM25 ranking of documents by position."""
-    return Bm25([token_counts(document) for document in documents]).rank(query)
+    return Bm25([token_counts(document) for document in documents]).rank(query).first()
+
+
+def fused(*rankings: Hits) -> Hits:
+    """The fusion of rankings."""
+    columns = [tuple(zip(*hits, strict=True)) or ((), ()) for hits in rankings]
+    return fuse(*(Ranking(np.array(n, np.intp), np.array(scores)) for n, scores in columns)).first()
 
 
 def texts(words: list[list[str]]) -> list[str]:
@@ -67,7 +76,7 @@ def test_many_queries_of_one_index_rank_as_each_alone_would(documents: list[list
     some = texts(documents)
     shared = Bm25([token_counts(text) for text in some])
     for query in texts(queries):
-        assert shared.rank(query) == ranked(query, *some)
+        assert shared.rank(query).first() == ranked(query, *some)
 
 
 def test_a_repeated_query_token_counts_each_time():
@@ -128,16 +137,19 @@ def unit(*values: float) -> np.ndarray:
 
 def test_cosine_ranks_every_document_that_has_a_vector():
     matrix = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
-    assert cosine(unit(1, 0), matrix, np.array([0, 2, 5])) == [(0, 1.0), (5, pytest.approx(0.6)), (2, 0.0)]
+    assert cosine(unit(1, 0), matrix, np.array([0, 2, 5])).first() == [(0, 1.0), (5, pytest.approx(0.6)), (2, 0.0)]
 
 
 def test_opposite_documents_come_last():
-    assert cosine(unit(1, 0), np.array([[-1, 0], [0, 1]], np.float32), np.array([0, 1])) == [(1, 0.0), (0, -1.0)]
+    assert cosine(unit(1, 0), np.array([[-1, 0], [0, 1]], np.float32), np.array([0, 1])).first() == [
+        (1, 0.0),
+        (0, -1.0),
+    ]
 
 
 def test_a_query_without_vector_finds_nothing():
-    assert cosine(None, np.eye(2, dtype=np.float32), np.array([0, 1])) == []
-    assert cosine(unit(1, 0), np.empty((0, 0), np.float32), np.array([], np.intp)) == []
+    assert cosine(None, np.eye(2, dtype=np.float32), np.array([0, 1])).first() == []
+    assert cosine(unit(1, 0), np.empty((0, 0), np.float32), np.array([], np.intp)).first() == []
 
 
 @pytest.mark.parametrize("size", [3, 7, 13, 63, 489])
@@ -146,7 +158,7 @@ def test_equal_texts_tie_wherever_they_stand(size: int):
     random = np.random.default_rng(size)
     matrix = random.normal(size=(size, 256)).astype(np.float32)
     matrix[::2] = unit(*random.normal(size=256))
-    found = cosine(unit(*random.normal(size=256)), matrix, np.arange(size))
+    found = cosine(unit(*random.normal(size=256)), matrix, np.arange(size)).first()
     assert len({score for n, score in found if n % 2 == 0}) == 1
     assert [n for n, _ in found if n % 2 == 0] == list(range(0, size, 2))
 
@@ -157,15 +169,15 @@ def chunk(text: str, vector: np.ndarray | None = None) -> Chunk:
 
 def test_a_document_without_vector_is_never_a_dense_hit():
     state = Searchable([chunk("…"), chunk("tea", unit(0, 1)), chunk("—"), chunk("coffee", unit(1, 0))])
-    assert state.dense(unit(1, 1).tobytes()) == [(1, pytest.approx(0.5**0.5)), (3, pytest.approx(0.5**0.5))]
-    assert state.dense(None) == []
-    assert Searchable([chunk("…")]).dense(unit(1, 0).tobytes()) == []
-    assert Searchable([]).dense(unit(1, 0).tobytes()) == []
+    assert state.dense(unit(1, 1).tobytes()).first() == [(1, pytest.approx(0.5**0.5)), (3, pytest.approx(0.5**0.5))]
+    assert state.dense(None).first() == []
+    assert Searchable([chunk("…")]).dense(unit(1, 0).tobytes()).first() == []
+    assert Searchable([]).dense(unit(1, 0).tobytes()).first() == []
 
 
 def test_the_lexical_ranking_reads_the_chunks_texts():
     state = Searchable([chunk(text) for text in TEA])
-    assert state.lexical("green tea") == ranked("green tea", *TEA)
+    assert state.lexical("green tea").first() == ranked("green tea", *TEA)
 
 
 # Fusion
@@ -173,7 +185,7 @@ def test_the_lexical_ranking_reads_the_chunks_texts():
 
 def test_fusion_adds_reciprocal_ranks():
     """1 is second, then first: 1/62 + 1/61. 0 is first alone: 1/61. 2 is second alone: 1/62."""
-    assert fuse([(0, 9.0), (1, 8.0)], [(1, 0.5), (2, 0.4)]) == [
+    assert fused([(0, 9.0), (1, 8.0)], [(1, 0.5), (2, 0.4)]) == [
         (1, pytest.approx(1 / 62 + 1 / 61)),
         (0, pytest.approx(1 / 61)),
         (2, pytest.approx(1 / 62)),
@@ -181,12 +193,12 @@ def test_fusion_adds_reciprocal_ranks():
 
 
 def test_fusion_ignores_scores_and_breaks_ties_by_document():
-    assert [n for n, _ in fuse([(3, 100.0), (1, 0.1)], [(1, 0.9), (3, 0.8)])] == [1, 3]
+    assert [n for n, _ in fused([(3, 100.0), (1, 0.1)], [(1, 0.9), (3, 0.8)])] == [1, 3]
 
 
 def test_fusion_with_an_empty_ranking_keeps_the_other():
-    assert fuse([(4, 2.0), (2, 1.0)], []) == [(4, pytest.approx(1 / 61)), (2, pytest.approx(1 / 62))]
-    assert fuse([], []) == []
+    assert fused([(4, 2.0), (2, 1.0)], []) == [(4, pytest.approx(1 / 61)), (2, pytest.approx(1 / 62))]
+    assert fused([], []) == []
 
 
 # Chunks

@@ -318,6 +318,8 @@ async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome
     try:
         records = await perform(item)
     except WorkFailedError as failure:
+        if failure.class_ == "fatal":  # before it is written: what waits for its turn meanwhile must not begin
+            stop.stop(UserError(failure.message))
         body = FailureBody(
             cause=failure.cause,
             message=failure.message,
@@ -330,8 +332,6 @@ async def _one(stage: str, item: Work, perform: Perform, ledger: Ledger, outcome
         await ledger.append_async(failure_record(stage, item, failure, body))
         outcome.failed += 1
         outcome.failures[failure.message] = outcome.failures.get(failure.message, 0) + 1
-        if failure.class_ == "fatal":
-            stop.stop(UserError(failure.message))
     except UserError as error:
         stop.stop(error)
     except BudgetError as error:

@@ -531,13 +531,14 @@ class _Fetch:
     def _open(self, index: LedgerIndex, system: str) -> System:
         if system in self._services:
             return self._services[system]
+        if self._system is not None and self._system[0] == system:
+            return self._system[1]
         state = index.config(system).settings
         if systems.plugin(state["system"]).at_once:
             self._services[system] = systems.reopen(state, self._surroundings(system))
             return self._services[system]
-        if self._system is None or self._system[0] != system:
-            self._close()
-            self._system = (system, systems.reopen(state, self._surroundings(system)))
+        self._close()
+        self._system = (system, systems.reopen(state, self._surroundings(system)))
         return self._system[1]
 
     def _surroundings(self, system: str) -> Surroundings:

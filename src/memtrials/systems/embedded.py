@@ -140,7 +140,7 @@ class Embedded:
 
     def retrieve(self, state: Searchable, text: str, settings: Mapping[str, Any]) -> Retrieved:
         """Rank the chunks for a text and render the first k."""
-        best = self._rank(state, text)[: settings["k"]]
+        best = self._rank(state, text).first(settings["k"])
         items = tuple(
             Item(
                 rank=rank,
