@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pytest import TestReport
+
 
 Report = Callable[[str, str, str], None]
 ROW = "bench"
@@ -23,7 +23,7 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, TestReport)]
+    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, pytest.TestReport)]
     rows = [row for report in reports if report.when == "call" for name, row in report.user_properties if name == ROW]
     if not rows:
         return
