@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
-from memtrials.records import AnswerBody, Kind, Record, VerdictBody
+from memtrials.records import AnswerBody, Call, FailureBody, Kind, Record, VerdictBody
 from memtrials.sealing import prefix
 from memtrials.sealing.scrutiny import scrutinise
 from support.records import answer, record, write_ledger
@@ -135,3 +135,27 @@ def test_repeats_are_late_only_after_a_verdict_on_their_question(tmp_path: Path)
         for name, some in (("b.json", before), ("a.json", after))
     ]
     assert found == [{}, {("b", "bm25-1"): 1}]
+
+
+def test_attempts_of_content_retries_are_counted_and_those_of_others_are_not(tmp_path: Path):
+    failures = [
+        record("f1", "failure", ["r"], class_="content", body=FailureBody(cause="reader", message="", attempts=3)),
+        record("f2", "failure", ["r"], class_="content", body=FailureBody(cause="service", message="", attempts=2)),
+        record("f3", "failure", ["r"], class_="transient", body=FailureBody(cause="service", message="", attempts=5)),
+    ]
+    judged = {
+        "benchmark": "b",
+        "task": "1",
+        "query": "q",
+        "system": "bm25-1",
+        "judge": "offline-1",
+        "metric": "accuracy",
+    }
+    calls = {"v8": Call(attempts=4), "v9": Call(attempts=2, wasted_completion_tokens=7)}
+    verdicts = [
+        record(name, "verdict", ["r"], key=name, repeat=1, body=VerdictBody(score=1.0, reason="", call=call), **judged)
+        for name, call in calls.items()
+    ]
+    path = write_ledger(tmp_path / "t.json", [*HISTORY[:5], *failures, *verdicts])
+    found = scrutinise(LedgerIndex(Ledger.open(path), void_too=True)).retries
+    assert (found.failures, found.attempts, found.rescued) == (2, 5, 1)

@@ -34,21 +34,25 @@ def _labels(one: Recomputed) -> dict[str, Any]:
 
 
 def print_verified(found: Verified, console: Console) -> None:
-    """The seal, what was computed again, then facts, warnings and failures; the last line is the outcome."""
+    """The seal, numbers that have a class or aren't the same in all ways, then facts, warnings and failures; the last
+    line is the outcome."""
     from rich.table import Table
 
     console.print(found.seal, soft_wrap=True)
     console.print(f"SHA-256 of the seal: {found.sha256}")
-    if found.numbers:
-        table = Table(title="every number, computed again", title_justify="left", header_style="bold")
+    shown = [one for one in found.numbers if one.number["class"] or one.varies]
+    if shown:
+        table = Table(title="computed again", title_justify="left", header_style="bold")
         for column in ("number", "class"):
             table.add_column(column)
         for column in ("sealed", "as published", "with what was voided", "first trials", "n"):
             table.add_column(column, justify="right")
-        for one in found.numbers:
+        for one in shown:
             values = [_plain(value) for value in (one.sealed, one.published, one.with_voided, one.first)]
             table.add_row(one.name, one.number["class"] or "–", *values, f"{one.number['n']} of {one.number['of']}")
         console.print(table)
+    if others := len(found.numbers) - len(shown):
+        console.print(f"  {others} numbers without a class are the same in all three ways")
     for fact in found.facts:
         console.print(f"  {fact}", soft_wrap=True)
     for thing in found.plan:

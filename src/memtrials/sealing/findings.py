@@ -6,6 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+TOLERANCE = 1e-9
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal, but for a last digit that another platform or order rounds otherwise."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, float) and isinstance(other, int | float):
+        return abs(one - other) <= TOLERANCE * max(1.0, abs(one))
+    return bool(one == other)
+
 
 @dataclass(frozen=True)
 class Recomputed:
@@ -23,6 +36,11 @@ class Recomputed:
         value: float | None = self.number["value"]
         score: float | None = self.number["score"]
         return score if value is None else value
+
+    @property
+    def varies(self) -> bool:
+        """Whether some way of computing the number gives another one than was sealed."""
+        return not all(is_same(self.sealed, value) for value in (self.published, self.with_voided, self.first))
 
     @property
     def name(self) -> str:

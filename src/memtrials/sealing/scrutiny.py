@@ -26,9 +26,10 @@ class Family(NamedTuple):
     reader: str | None
     judge: str
 
-    def __str__(self) -> str:
-        who = " / ".join(part for part in (self.system, self.reader, self.judge) if part)
-        return f"{self.benchmark} {self.metric}: {who}"
+    @property
+    def whose(self) -> str:
+        """System, reader and judge, for people."""
+        return " / ".join(part for part in (self.system, self.reader, self.judge) if part)
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,13 @@ def warnings(found: Scrutiny, shown: Mapping[Family, Collection[Cell]]) -> list[
             f"{name}{only}: {voided.trials} trials were voided after their verdict was known, {voided.right} right and "
             f"{voided.wrong} wrong; {voided.again} of them were made again"
         )
+    tried: dict[tuple[str, str, int, int], list[str]] = defaultdict(list)
     for key, cells in shown.items():
         if (count := found.configurations.get(key, 0)) > 1:
-            said.append(f"best of {count}: {key} has {count} configurations here; {len(cells)} shown")
+            tried[key.benchmark, key.whose, count, len(cells)].append(key.metric)
+    for (benchmark, whose, count, of_them), metrics in tried.items():
+        about = f"{benchmark} {', '.join(metrics)}"
+        said.append(f"best of {count}: {whose} has {count} configurations on {about}; {of_them} shown")
     for (benchmark, system), count in found.late.items():
         said.append(f"repeats added after verdicts existed: {count} of {system} on {benchmark}")
     return said

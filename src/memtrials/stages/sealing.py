@@ -23,7 +23,7 @@ from memtrials.report.tables import CLASSES, as_json
 from memtrials.sealing import prefix
 from memtrials.sealing.environment import environment
 from memtrials.sealing.files import changed_files, file_sha256, read_object, write_once
-from memtrials.sealing.findings import Recomputed, Verified
+from memtrials.sealing.findings import Recomputed, Verified, is_same
 from memtrials.sealing.scrutiny import Family, Scrutiny, family, scrutinise, warnings
 from memtrials.selection import Selection
 from memtrials.settings import Settings
@@ -35,7 +35,6 @@ PLACE = ("benchmark", "system", "fetch", "reader", "judge", "metric", "part")
 """What names a number in a seal."""
 PROMPTS = ("prompt", "prompts", "guidance")
 """Settings of a configuration that hold prompt texts."""
-TOLERANCE = 1e-9
 
 
 class Sealed(NamedTuple):
@@ -222,19 +221,8 @@ def _differing(row: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
     return [
         f"{name} {_compact(value)} sealed, {_compact(again[name])} computed"
         for name, value in row.items()
-        if name in again and not _same(value, again[name])
+        if name in again and not is_same(value, again[name])
     ]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equal, but for a last digit that another platform rounds otherwise."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, float) and isinstance(other, int | float):
-        return abs(one - other) <= TOLERANCE * max(1.0, abs(one))
-    return bool(one == other)
 
 
 def _unsealed(ledger: Ledger, whole: Ledger) -> str:
