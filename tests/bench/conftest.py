@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-
 Report = Callable[[str, str, str], None]
 ROW = "bench"
 """The property of a test's report that holds a row, which also a worker of several sends home."""
@@ -23,8 +22,9 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reports = [report for some in terminalreporter.stats.values() for report in some if isinstance(report, pytest.TestReport)]
-    rows = [row for report in reports if report.when == "call" for name, row in report.user_properties if name == ROW]
+    every = [report for some in terminalreporter.stats.values() for report in some]
+    calls = [report for report in every if isinstance(report, pytest.TestReport) and report.when == "call"]
+    rows = [row for report in calls for name, row in report.user_properties if name == ROW]
     if not rows:
         return
     terminalreporter.section("bench: ratios measured side by side in this run")
