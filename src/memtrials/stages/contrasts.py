@@ -72,14 +72,24 @@ def unlike(one: Side, other: Side, apart: Collection[Role] = SYSTEM) -> tuple[st
             found.append(f"{role}: {ids[0] or 'none'} and {ids[1] or 'none'}")
             continue
         settings = (_settings(one, ids[0]), _settings(other, ids[1]))
-        if role == "fetch" and "fetch" not in apart and not all(ASKS_FOR.intersection(s) for s in settings):
-            continue
         names = describe(*settings)
+        if role == "fetch" and "fetch" not in apart and not (names := _asked_otherwise(settings, names)):
+            continue
         if role == "reader" and "reader" in apart:
             names = [name for name in names if name in PROMPTS and all("prompt" in s for s in settings)]
         if role == "judge" or role not in apart or (role == "reader" and names):
             found.append(f"{role}: {ids[0]} and {ids[1]} differ in {', '.join(names)}")
     return tuple(found)
+
+
+def _asked_otherwise(settings: tuple[Mapping[str, Any], Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """In which of these settings two systems were asked otherwise. Under one budget it is the only one that counts, and
+    how a system's items are rendered never does (MEASURING §8)."""
+    if not all(ASKS_FOR.intersection(some) for some in settings):
+        return []
+    budgets = {some.get("budget") for some in settings}
+    counting = None if len(budgets) > 1 or None in budgets else ("budget", "protocol")
+    return [name for name in names if name != "rendering" and (counting is None or name in counting)]
 
 
 def _settings(side: Side, config: str) -> Mapping[str, Any]:
