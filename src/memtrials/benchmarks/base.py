@@ -224,6 +224,7 @@ PLAIN = "plain"
 class Benchmark:
     """A benchmark as the stages use it.
 
+    reference: BibTeX fields of what describes it, as far as they are known.
     load(data, options) validates and derives tasks; raises UserError with every problem. sessions(data, benchmark,
     task, body) reads one task's timeline again. queries: the names of queries that every task has, if they have names.
     readers: profiles by name, `plain` among them. judges: by set of prompts, `default` among them. official_prompts:
@@ -238,6 +239,7 @@ class Benchmark:
 
     name: str
     citation: str
+    reference: Mapping[str, str]
     variants: tuple[str, ...]
     load: Callable[[Path, LoadOptions], Loaded]
     sessions: Callable[[Path, str, str, TaskBody], list[Session]]

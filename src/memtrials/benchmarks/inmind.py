@@ -629,6 +629,7 @@ def _official(upstream: Path, names: Sequence[str]) -> dict[str, str]:
 BENCHMARK = Benchmark(
     name="inmind",
     citation="InMind, arXiv:2607.24368",
+    reference={"title": "InMind", "eprint": "2607.24368", "archiveprefix": "arXiv", "year": "2026"},
     variants=("released", "stripped"),
     queries=(DIRECT, INDIRECT),
     load=load,

@@ -649,6 +649,14 @@ def _same(gold: Gold, other: Gold) -> bool:
 BENCHMARK = Benchmark(
     name="locomo",
     citation="LoCoMo, arXiv:2402.17753",
+    reference={
+        "author": "Maharana and Lee and Tulyakov and Bansal and Barbieri and Fang",
+        "title": "Evaluating Very Long-Term Conversational Memory of {LLM} Agents",
+        "booktitle": "ACL",
+        "year": "2024",
+        "eprint": "2402.17753",
+        "archiveprefix": "arXiv",
+    },
     variants=("10",),
     load=load,
     sessions=sessions,

@@ -603,6 +603,14 @@ def _with_names(template: str) -> str:
 BENCHMARK = Benchmark(
     name="longmemeval",
     citation="LongMemEval, arXiv:2410.10813",
+    reference={
+        "author": "Wu and Wang and Yu and Zhang and Chang and Yu",
+        "title": "{LongMemEval}: Benchmarking Chat Assistants on Long-Term Interactive Memory",
+        "booktitle": "ICLR",
+        "year": "2025",
+        "eprint": "2410.10813",
+        "archiveprefix": "arXiv",
+    },
     variants=("s", "m", "oracle"),
     queries=(QUESTION,),
     load=load,

@@ -290,6 +290,19 @@ def import_inmind(file: Path, benchmark: str | None, trials: Path | None, as_jso
     return 0
 
 
+@cli.command()
+@trials_option
+@selecting
+def methods(**given: Any) -> int:
+    """What a paper has to say of a run: data, systems, readers, judges, how often, which intervals; and BibTeX."""
+    from memtrials.report.methods import methods as told
+    from memtrials.stages import metrics as stage
+
+    options, index, chosen = selected(given)
+    print(told(index, chosen, stage.fold(index, stage.MetricsRequest(), options)))
+    return 0
+
+
 @cli.group()
 def validate() -> None:
     """Check files of other tools' formats."""
