@@ -20,7 +20,7 @@ from memtrials.ledger import Ledger
 from memtrials.settings import Settings, evaluation
 from memtrials.systems.base import Surroundings
 from memtrials.systems.memorybear import MemoryBear, messages_of
-from support.canary import CanaryCopy, canary_copy
+from support.canary import CanaryCopy, canary_copy, locomo_copy, longmemeval_copy
 from support.cli import call_cli, environment
 from support.learning_system import HELD
 from support.memorybear_service import (
@@ -44,7 +44,7 @@ from support.memorybear_service import (
 from support.model_server import ModelServer, raw
 from support.trials import ended, records, stage
 
-BENCHMARKS = {"inmind": evaluation() / "samples" / "inmind"}
+BENCHMARKS = {name: evaluation() / "samples" / name for name in ("inmind", "longmemeval", "locomo")}
 """Benchmarks that run here from end to end, and their bundled samples."""
 
 SESSIONS = 12
@@ -571,21 +571,28 @@ def test_doctor_needs_a_system_with_a_service():
 # What it is told
 
 
-def told(copy: CanaryCopy, folder: Path) -> tuple[list[Asked], list[str]]:
+def told(benchmark: str, copy: CanaryCopy, folder: Path) -> tuple[list[Asked], list[str]]:
     """All requests of a run on a copy of the sample, and the contexts that came of it."""
     folder.mkdir()
     trials = folder / "trials.json"
-    stage(trials, "build", "inmind", "--data", str(copy.folder), "--allow-modified")
+    data = copy.folder if benchmark == "inmind" else next(copy.folder.glob("*.json"))
+    stage(trials, "build", benchmark, "--data", str(data), "--allow-modified")
     with MemoryBearService() as service:
-        replay(trials, service, "--limit", "8")
+        stage(trials, "replay", "memorybear", env=service.environment())
         fetch(trials, service)
         return service.asked, [r["body"]["context"] for r in records(trials, "retrieval")]
 
 
-def test_nothing_private_is_told_and_twins_are_told_the_same(tmp_path: Path):
-    copies = [canary_copy(tmp_path / seed, seed) for seed in ("here", "there")]
-    (here, contexts), (there, others) = (told(c, tmp_path / f"run{n}") for n, c in enumerate(copies))
-    assert len(here) == 8 * (1 + SESSIONS + 2)
+COPIES = {"inmind": canary_copy, "longmemeval": longmemeval_copy, "locomo": locomo_copy}
+STORES = {"inmind": 1, "longmemeval": 1, "locomo": 2}
+"""Of each task: on LoCoMo one for each speaker."""
+
+
+@pytest.mark.parametrize("benchmark", COPIES)
+def test_nothing_private_is_told_and_twins_are_told_the_same(benchmark: str, tmp_path: Path):
+    copies = [COPIES[benchmark](tmp_path / seed, seed) for seed in ("here", "there")]
+    (here, contexts), (there, others) = (told(benchmark, c, tmp_path / f"run{n}") for n, c in enumerate(copies))
+    assert sum(asked.path == READ_SYNC for asked in here) == STORES[benchmark] * len(contexts) > 0
     for asked in here:
         assert not copies[0].leaks(asked)
         asked_for = copies[0].queries_in(asked)
