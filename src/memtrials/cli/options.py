@@ -46,6 +46,19 @@ def _workers(context: click.Context, parameter: click.Parameter, value: str | No
     return count
 
 
+def _budgets(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[int, ...]:
+    """Numbers of 1 or more, with commas between them or one by one."""
+    return tuple(COUNT(part, parameter, context) for some in value for part in some.split(","))
+
+
+budget_option = click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    callback=_budgets,
+    metavar="N,N,…",
+    help="Tokens of the context: one trial for each budget, all cut from one query's items; repeatable.",
+)
 trials_option = click.option("--trials", type=FILE, help="The ledger [default: TRIALS_FILE, else results/trials.json].")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; call and write nothing.")

@@ -16,6 +16,7 @@ from memtrials.cli.options import (
     FORMS,
     ORDERS,
     batching,
+    budget_option,
     capping,
     connecting,
     contrasting,
@@ -91,6 +92,7 @@ def replay(
 @click.argument("systems", nargs=-1)
 @click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10].")
 @click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank].")
+@budget_option
 @click.option("--date-in-query", is_flag=True, help="Tell the system the question's date in the query's text, too.")
 @connecting
 @repeating
@@ -99,14 +101,20 @@ def replay(
 @selecting
 @working
 def fetch(
-    systems: tuple[str, ...], k: int | None, order: str | None, date_in_query: bool, as_json: bool, **given: Any
+    systems: tuple[str, ...],
+    k: int | None,
+    order: str | None,
+    budgets: tuple[int, ...],
+    date_in_query: bool,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Ask each query of each frozen state, and record the contexts."""
     from memtrials.stages import fetch as stage
 
     limits = limits_of(given)
     options = options_of(given)
-    request = stage.FetchRequest(systems, k, order, date_in_query, limits)
+    request = stage.FetchRequest(systems, k, order, budgets, date_in_query, limits)
     return finish(stage.run(request, options), options.quiet, as_json)
 
 
@@ -252,6 +260,7 @@ def _print_metrics(request: Any, options: Options, form: str, out: Path | None =
 @click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release.")
 @click.option("--k", type=COUNT, help="How many items a query brings back.")
 @click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context.")
+@budget_option
 @click.option("--reader", help="A model's name, offline or local.")
 @click.option("--judge", help="A model's name, offline or local.")
 @model_path_option
@@ -280,7 +289,15 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
     from memtrials.settings import evaluation
 
     name = llm or "offline"
-    given |= {"variant": None, "allow_modified": False, "k": 5, "order": None, "profile": "plain", "prompts": "default"}
+    given |= {
+        "variant": None,
+        "allow_modified": False,
+        "k": 5,
+        "order": None,
+        "budgets": (),
+        "profile": "plain",
+        "prompts": "default",
+    }
     given |= {"upstream": None, "reader": name, "judge": name, "metric": (), "repeat": 1, "force": False}
     samples: tuple[str, ...] = ("inmind", "longmemeval", "locomo")
     systems: tuple[str, ...] = ("bm25", "hybrid", "in-context")
@@ -342,7 +359,7 @@ def _run(
     """All stages on each benchmark with its data, then the tables of all."""
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("variant", "allow_modified", "k", "order", "reader", "judge", *ASKING)
+    names = ("variant", "allow_modified", "k", "order", "budgets", "reader", "judge", *ASKING)
     asked = {"metrics": given.pop("metric"), "limits": limits_of(given), **{n: given.pop(n) for n in names}}
     options = options_of(given, own_ledger)
     outcomes = []

@@ -15,13 +15,15 @@ from memtrials.llm.roles import RoleConfig
 
 @dataclass(frozen=True)
 class CallLimits:
-    """What the command line allows. workers None: as many at once as the endpoint takes. Money in US dollars."""
+    """What the command line allows. workers None: as many at once as the endpoint takes. Money in US dollars. anew: the
+    caps are for this run alone, whatever the ledger spent before."""
 
     workers: int | None = None
     rpm: int | None = None
     tpm: int | None = None
     max_cost: float | None = None
     max_requests: int | None = None
+    anew: bool = False
 
     @property
     def in_hand(self) -> int:

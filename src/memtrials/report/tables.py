@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memtrials.metrics.numbers import Attribution, Departure, Number, ProbeRate, Report
-from memtrials.report import contrasts
+from memtrials.metrics.numbers import Attribution, Cell, Departure, Number, ProbeRate, Report
+from memtrials.report import contrasts, curves
+from memtrials.report.waterfalls import print_waterfall
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,8 @@ CLASSES = {
 
 AT_K = re.compile(r".+@\d+")
 """The names of measures at a cut-off of their own."""
+UNDER_BUDGET = {"budget", "protocol"}
+"""What of a fetch configuration unlike systems share under a budget."""
 LENIENT = "accepts swapped"
 """What is said of a judge that takes too many answers to other questions for right."""
 
@@ -53,6 +56,7 @@ def as_json(report: Report) -> dict[str, Any]:
             {**d.cell._asdict(), **{k: v for k, v in asdict(d).items() if k != "cell"}} for d in report.departures
         ],
         **contrasts.as_json(report.differences, report.repeats),
+        "curves": curves.as_json(report.tradeoffs, report.names),
         "notes": report.notes,
     }
 
@@ -153,8 +157,13 @@ def print_report(report: Report, console: Console) -> None:
         _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
     contrasts.print_differences(report, lambda config: _label(config, report), console)
     contrasts.print_repeats(report, lambda config: _label(config, report), console)
-    for title, some in _attributions(report).items():
-        _print_attributions(title, some, report, console)
+    curves.print_curves(
+        report.tradeoffs,
+        lambda config: _label(config, report),
+        lambda point: f"{point.budget:,}" if point.budget else _condition(report.fetches[point.cell.fetch]) or "none",
+        console,
+    )
+    print_attributions(report, console)
     for line in departure_lines(report.departures, report.names):
         console.print(f"  {line}", soft_wrap=True, markup=False)
     if report.agreements:
@@ -170,7 +179,7 @@ def print_report(report: Report, console: Console) -> None:
 def _tables(report: Report) -> dict[str, list[Number]]:
     """Numbers by title: benchmark and what a table's numbers share beside it. A system that knows no k stands in every
     table of its benchmark; `--by system|reader|judge` makes one table for each of those."""
-    conditions = _conditions(report)
+    each, conditions = _each_condition(report), _conditions(report)
     tables: dict[str, list[Number]] = {}
     subset = " (subset)" if any(n.subset for n in report.numbers) else ""
     subset += f" (view {report.view})" if report.view else ""
@@ -180,7 +189,7 @@ def _tables(report: Report) -> dict[str, list[Number]]:
         if report.by in ("system", "reader", "judge"):
             config = getattr(cell, report.by)
             part = f"  {report.by} {_label(config, report)}" if config else f"  no {report.by}"
-        for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], conditions):
+        for condition in _places_of(cell, each, conditions):
             tables.setdefault(f"{cell.benchmark}{subset}  {condition}".rstrip() + part, []).append(number)
     return tables
 
@@ -188,24 +197,39 @@ def _tables(report: Report) -> dict[str, list[Number]]:
 def _conditions(report: Report) -> dict[str, list[str]]:
     """The ways in which systems were asked, by benchmark, in order of appearance."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
+    each = _each_condition(report)
     for number in report.numbers:
         some = found[number.cell.benchmark]
-        if condition := _condition(report.fetches[number.cell.fetch]):
+        if condition := each[number.cell.fetch]:
             some.setdefault(condition)
     return {benchmark: list(some) or [""] for benchmark, some in found.items()}
 
 
-def _places_of(benchmark: str, settings: dict[str, Any], conditions: dict[str, list[str]]) -> list[str]:
+def _each_condition(report: Report) -> dict[str, str]:
+    """The condition of each fetch configuration. A budget is one for all systems, whatever else they were told, unless
+    one of them was asked in several ways within it."""
+    within: dict[tuple[str, Any], set[str]] = defaultdict(set)
+    for cell in dict.fromkeys(number.cell for number in report.numbers):
+        within[cell.system, report.fetches[cell.fetch].get("budget")].add(cell.fetch)
+    several = {fetch for fetches in within.values() if len(fetches) > 1 for fetch in fetches}
+    alone = {fetch for fetch, settings in report.fetches.items() if "budget" in settings} - several
+    return {
+        fetch: _condition({k: v for k, v in settings.items() if fetch not in alone or k in UNDER_BUDGET})
+        for fetch, settings in report.fetches.items()
+    }
+
+
+def _places_of(cell: Cell, each: Mapping[str, str], conditions: dict[str, list[str]]) -> list[str]:
     """The conditions a fetch configuration stands under: its own, or every one where the system knows no k."""
-    own = _condition(settings)
-    return [own] if own else conditions[benchmark]
+    own = each[cell.fetch]
+    return [own] if own else conditions[cell.benchmark]
 
 
 def _condition(settings: dict[str, Any]) -> str:
     """What of a fetch configuration must agree in a column. Imported results are unlike all others."""
     if "file_sha256" in settings:
         return f"imported from {settings['file_sha256'][:8]}…, asked in an unknown way"
-    if "k" not in settings and "protocol" not in settings:
+    if not {"k", "protocol", "budget"} & settings.keys():
         return ""
     return ", ".join(f"{name} = {value}" for name, value in settings.items() if name != "rendering")
 
@@ -371,13 +395,21 @@ def _marks(number: Number) -> list[str]:
     return said
 
 
+def print_attributions(report: Report, console: Console) -> None:
+    """The waterfalls alone."""
+    for title, some in _attributions(report).items():
+        _print_attributions(title, some, report, console)
+
+
 def _attributions(report: Report) -> dict[str, list[Attribution]]:
     found: dict[str, list[Attribution]] = defaultdict(list)
+    each, conditions = _each_condition(report), _conditions(report)
     for attribution in report.attributions:
         cell = attribution.cell
         who = " / ".join(_label(c, report) for c in (cell.reader, cell.judge) if c)
-        for condition in _places_of(cell.benchmark, report.fetches[cell.fetch], _conditions(report)):
-            found[f"{cell.benchmark}  {condition}: where tasks end ({who})"].append(attribution)
+        for condition in _places_of(cell, each, conditions):
+            what = f"questions end, by {attribution.metric}" if attribution.metric else "tasks end"
+            found[f"{cell.benchmark}  {condition}: where {what} ({who})"].append(attribution)
     return found
 
 
@@ -467,6 +499,10 @@ def _print_attributions(title: str, attributions: Iterable[Attribution], report:
     from rich.table import Table
 
     some = list(attributions)
+    if some[0].metric is not None:
+        columns = [(_row_label(a.cell.system, _trial_of(a), report), a) for a in some]
+        print_waterfall(title, columns, console)
+        return
     classes = list(dict.fromkeys(c for a in some for c in a.counts))
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("system", no_wrap=True)
@@ -478,6 +514,10 @@ def _print_attributions(title: str, attributions: Iterable[Attribution], report:
         gap = "–" if a.gap is None else f"{a.gap:+.3f}"
         if a.gap_interval:
             gap += f" ({a.gap_interval[0]:.2f}–{a.gap_interval[1]:.2f})"
-        name = _row_label(a.cell.system, f"trial {a.ordinal}" if a.ordinal != 1 else None, report)
+        name = _row_label(a.cell.system, _trial_of(a), report)
         table.add_row(name, *(str(a.counts.get(c, 0)) for c in classes), str(a.n), gap)
     console.print(table)
+
+
+def _trial_of(attribution: Attribution) -> str | None:
+    return f"trial {attribution.ordinal}" if attribution.ordinal != 1 else None

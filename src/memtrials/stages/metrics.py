@@ -36,12 +36,13 @@ from memtrials.metrics.numbers import (
     Question,
     Report,
     Scores,
+    Tradeoff,
 )
 from memtrials.metrics.retrieval import places
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
-from memtrials.stages import contrasts
+from memtrials.stages import contrasts, locating, tradeoffs
 from memtrials.stages.common import Options
 from memtrials.stages.contrasts import ALL_PAIRS, Contrasting
 
@@ -102,15 +103,14 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         numbers += folding.verdicts(benchmark, name)
         measured = folding.measures(benchmark, name)
         numbers += measured
-        if benchmark.attribute is not None:
-            attributions += folding.attributions(benchmark, name)
+        attributions += folding.attributions(benchmark, name)
         agreements += folding.agreements(benchmark, name)
         notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, measured)]
         notes += _errata_notes(name, folding.listed(name)) if request.errata else []
     numbers = [_beside(number, probes) for number in numbers]
     scores = list(folding.scores.values())
     differences, not_compared = contrasts.differences(index, scores, request.contrasting, by_type=folding.by_type)
-    notes += [*not_compared, *contrasts.order(index, numbers)]
+    notes += [*not_compared, *contrasts.order(index, numbers), *tradeoffs.notes(index, numbers)]
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
         numbers,
@@ -126,6 +126,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         [d for name in chosen.benchmarks for d in folding.departures(benchmarks.find(name), name)],
         differences,
         contrasts.repeats(scores),
+        folding.tradeoffs(numbers),
     )
 
 
@@ -672,7 +673,8 @@ class _Folding:
         paths = [tuple(h.id for h in self.lineage(trial)) for trial, _ in trials]
         at = [(trial.task or "", trial.query or "") for trial, _ in trials]
         golds = {place: self.index.task(cell.benchmark, place[0]).gold_of(place[1]) for place in set(at)}
-        has_ids = any(places(body.items) is not None for _, body in trials)
+        items = [self.index.shown(body) for _, body in trials]
+        has_ids = any(places(some) is not None for some in items)
         for measure in (m for m in benchmark.measures if m.reads == "retrieval"):
             if measure.cutoff is not None and measure.cutoff.k > asked_for:
                 continue
@@ -680,8 +682,8 @@ class _Folding:
             values: dict[Place, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
             asked = about.keys() & golds
             unit = UNITS.get(measure.summary, measure.summary)
-            for place, path, (trial, body) in zip(at, paths, trials, strict=True):
-                if place in asked and (value := measure.value(body.items, golds[place])) is not None:
+            for place, path, (trial, _), some in zip(at, paths, trials, items, strict=True):
+                if place in asked and (value := measure.value(some, golds[place])) is not None:
                     values[place].append((path, value))
                     self._keep(Scores(cell, measure.name, unit, about), self.lineage(trial), value)
             means = {place: nested_mean(some) for place, some in values.items()}
@@ -822,11 +824,27 @@ class _Folding:
             rates.append(ProbeRate(name, judge, metric, kind, accepted, n, max(n, of), flagged))
         return rates
 
+    # --- what scores cost ---
+
+    def tradeoffs(self, numbers: Sequence[Number]) -> list[Tradeoff]:
+        """A point for every judged number over all of a benchmark's selected questions."""
+        found = []
+        for name in self.chosen.benchmarks:
+            about = {m.name: self.questions(name, m.asks) for m in benchmarks.find(name).metrics}
+            mine = [n for n in numbers if n.cell.benchmark == name]
+            found += tradeoffs.tradeoffs(self.index, mine, about, self._context_tokens)
+        return found
+
     # --- attribution ---
 
     def attributions(self, benchmark: Benchmark, name: str) -> list[Attribution]:
-        """Waterfalls of each cell with verdicts, over pairs of trials with ordinal 1 (`--by repeat`: each ordinal)."""
-        assert benchmark.attribute is not None
+        """Waterfalls of each cell with verdicts, over trials, or pairs of them, with ordinal 1 (`--by repeat`: each
+        ordinal)."""
+        if benchmark.attribute is None:
+            kept = [v for v in self.on_results if self._kept(v) and self._wanted(v.metric)]
+            every_trial = self.request.by == "repeat"
+            return locating.waterfalls(self.index, benchmark, name, kept, self.questions, every_trial=every_trial)
+        stored = locating.stored_facts(self.index, benchmark, name)
         on_trials: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         on_answers: dict[Cell, dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         for verdict in self.on_results:
@@ -847,6 +865,9 @@ class _Folding:
                 p: {**context.get(p, {}), **on_answers.get(cell, {}).get(p, {})}
                 for p in {*context, *on_answers.get(cell, {})}
             }
+            for (_, task), known in facts.items():
+                if (cell.system, task) in stored:
+                    known["stored"] = stored[cell.system, task]
             ordinals = sorted({ordinal for ordinal, _ in facts}) if self.request.by == "repeat" else [1]
             found += [
                 self._attribution(benchmark, cell, o, {t: f for (n, t), f in facts.items() if n == o}) for o in ordinals

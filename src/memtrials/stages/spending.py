@@ -38,6 +38,8 @@ def purse(index: LedgerIndex, stage: str, models: Mapping[str, str], limits: Cal
     """
     if limits.max_cost is None and limits.max_requests is None:
         return Purse()
+    if limits.anew:
+        return Purse(limits.max_cost, limits.max_requests)
     spent, requests = 0.0, 0
     for header in _made_in(index, stage, models):
         model = models[_config(header, stage)]
@@ -64,6 +66,8 @@ def embedding_purse(index: LedgerIndex, stage: str, configs: Collection[str], li
     """The same for replay or fetch, where what is sent are texts to be embedded. configs: those about to work."""
     if limits.max_cost is None and limits.max_requests is None:
         return Purse()
+    if limits.anew:
+        return Purse(limits.max_cost, limits.max_requests)
     spent, requests = 0.0, 0
     for header in _made_in(index, stage, configs):
         model, usage = embedding_of(index, header), usage_of(index, header)
