@@ -172,6 +172,17 @@ def test_the_report_folds_the_rows(trials: Path, tmp_path: Path):
     assert all(list(row["metrics"]) == sorted(row["metrics"]) for row in rows)
 
 
+def test_the_reports_means_are_those_of_metrics(trials: Path, tmp_path: Path):
+    rows_of(trials, tmp_path, "--benchmark", "locomo", "--system", "bm25")
+    means = {key: found["mean"] for key, found in read(tmp_path / "run" / "report.json")["metrics"].items()}
+    arguments = ("metrics", "--benchmark", "locomo", "--system", "bm25", "--json", "--trials", str(trials))
+    numbers = {n["metric"]: n["value"] for n in json.loads(ended(call_cli(*arguments)).out)["numbers"]}
+    shared = {key: numbers[name] for key in means if "@" in key and (name := key.replace("_", "-")) in numbers}
+    assert len(shared) >= 30
+    assert {key: means[key] for key in shared} == pytest.approx(shared)
+    assert means["retrieved_context_tokens"] == pytest.approx(numbers["context-tokens"])
+
+
 def test_a_system_without_evidence_ids_has_nulls_and_not_zeros(trials: Path, tmp_path: Path):
     rows = rows_of(trials, tmp_path, "--benchmark", "locomo", "--system", "full-context")
     report = read(tmp_path / "run" / "report.json")

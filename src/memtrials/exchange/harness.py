@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memtrials import __version__
-from memtrials.benchmarks import locomo, longmemeval
+from memtrials.benchmarks import locomo, locomo_ranking, longmemeval, longmemeval_ranking
 from memtrials.benchmarks.base import turn_id
 from memtrials.errors import UserError
 from memtrials.exchange.cells import retrievals
@@ -123,7 +123,7 @@ def _locomo_evidence(history: History, gold: Gold) -> Evidence:
 DATASETS: dict[str, Dataset] = {
     "longmemeval": Dataset(
         "long_mem_eval_s",
-        {"turn": (5, 10, 20, 50), "session": (1, 3, 5, 10)},
+        {"turn": longmemeval_ranking.OF_TURNS, "session": longmemeval_ranking.OF_SESSIONS},
         _longmemeval_history,
         _longmemeval_evidence,
         lambda task, query: task,
@@ -132,7 +132,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "locomo": Dataset(
         "lo_co_mo",
-        {"dialog": (5, 10, 20, 50), "session": (1, 3, 5, 10)},
+        {"dialog": locomo_ranking.OF_DIALOG, "session": locomo_ranking.OF_SESSIONS},
         _locomo_history,
         _locomo_evidence,
         lambda task, query: f"{task}:qa:{int(query) + 1}",
