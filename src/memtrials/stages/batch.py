@@ -14,8 +14,8 @@ from memtrials.outcome import Outcome
 from memtrials.records import BatchBody, Header
 from memtrials.settings import Settings
 from memtrials.stages import answer, judge
-from memtrials.stages.common import Options
-from memtrials.stages.handover import Batched, Collected, collect, endpoint_of, root_of
+from memtrials.stages.common import Collected, Options
+from memtrials.stages.handover import Batched, collect, endpoint_of, root_of
 
 STAGES: dict[str, Batched] = {batched.stage: batched for batched in (answer.BATCHED, judge.BATCHED)}
 PLACE = ("stage", "benchmark", "system", "fetch", "reader", "judge")

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from memtrials import locks
 from memtrials.errors import UserError, WorkFailedError
@@ -38,9 +38,6 @@ from memtrials.records import (
 from memtrials.report.progress import Progress, say
 from memtrials.selection import Selection
 from memtrials.settings import Settings
-
-if TYPE_CHECKING:
-    from memtrials.stages.handover import Batches, Collected
 
 PIPELINED = 16
 """In flight at once where this process does the work itself, one after the other: many wait for the same sync while
@@ -85,6 +82,29 @@ class Work:
 
 
 @dataclass
+class Collected:
+    """What taking in batches came to. missed: work that failed, which this run doesn't try again. unanswered: requests
+    nobody worked on, whose work is pending again. waiting: work still in flight."""
+
+    done: int = 0
+    missed: set[tuple[str, int]] = field(default_factory=set)
+    unanswered: int = 0
+    waiting: int = 0
+    batches: int = 0
+    appended: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    error: UserError | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user is told beside the counts."""
+        if not self.batches:
+            return []
+        again = f", {self.unanswered} of their requests unanswered and pending again" if self.unanswered else ""
+        return [f"{self.batches} batch{'es' if self.batches > 1 else ''} taken in{again}"]
+
+
+@dataclass
 class Plan:
     """What a stage owes. skipped counts what is left alone by the guard, given up, or in flight.
 
@@ -123,6 +143,19 @@ Planner = Callable[[LedgerIndex], Plan]
 Perform = Callable[[Work], Awaitable[Sequence[Record]]]
 
 
+class Handover(Protocol):
+    """How a stage works through a batch service."""
+
+    def check(self, plan: Plan) -> None:
+        """Raises UserError where work can't be handed over."""
+
+    def collect(self, index: LedgerIndex, names: Collection[tuple[str, int]]) -> Collected:
+        """Take in the finished ones of the batches that hold any of this work."""
+
+    def submit(self, index: LedgerIndex, work: Sequence[Work], outcome: Outcome) -> None:
+        """Hand work over."""
+
+
 def run_plan(
     stage: str,
     options: Options,
@@ -137,7 +170,7 @@ def run_plan(
     finish: Callable[[], Awaitable[None]] | None = None,
     halt: Callable[[], None] | None = None,
     forecast: Callable[[LedgerIndex, Plan], dict[str, Any]] | None = None,
-    batches: Batches | None = None,
+    batches: Handover | None = None,
 ) -> Outcome:
     """Take in finished batches, plan, claim, plan again, check, then do the work or hand it over.
 

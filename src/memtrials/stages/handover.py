@@ -31,7 +31,7 @@ from memtrials.llm.roles import RoleConfig, endpoint
 from memtrials.outcome import Outcome
 from memtrials.records import AnswerBody, BatchBody, Call, FailureBody, Header, Record, VerdictBody, new_id, now
 from memtrials.settings import Settings
-from memtrials.stages.common import Options, Plan, Work, failure_record
+from memtrials.stages.common import Collected, Options, Plan, Work, failure_record
 
 GROUP = 200
 """Results appended in one write."""
@@ -71,29 +71,6 @@ class Recipient(NamedTuple):
         """The endpoint of a model."""
         assert self.endpoint is not None
         return self.endpoint
-
-
-@dataclass
-class Collected:
-    """What taking in batches came to. missed: work that failed, which this run doesn't try again. unanswered: requests
-    nobody worked on, whose work is pending again. waiting: work still in flight."""
-
-    done: int = 0
-    missed: set[Name] = field(default_factory=set)
-    unanswered: int = 0
-    waiting: int = 0
-    batches: int = 0
-    appended: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    error: UserError | None = None
-
-    @property
-    def notes(self) -> list[str]:
-        """What a user is told beside the counts."""
-        if not self.batches:
-            return []
-        again = f", {self.unanswered} of their requests unanswered and pending again" if self.unanswered else ""
-        return [f"{self.batches} batch{'es' if self.batches > 1 else ''} taken in{again}"]
 
 
 @dataclass(frozen=True)

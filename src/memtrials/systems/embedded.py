@@ -6,14 +6,24 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from memtrials.benchmarks.base import Session
 from memtrials.errors import UserError, WorkFailedError
+from memtrials.llm.money import Purse
 from memtrials.records import Item
 from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
-from memtrials.systems.embedding import BUNDLED, BatchEmbedder, CachedEmbedder, embedder, embedding_model
+from memtrials.systems.embedding import (
+    BUNDLED,
+    BatchEmbedder,
+    CachedEmbedder,
+    Embedder,
+    WordLlama,
+    embedding_model,
+    endpoint_model,
+)
 from memtrials.systems.ranking import Bm25, Ranking, cosine, fuse, token_counts
 from memtrials.systems.rendering import RENDERING, placed, render
 from memtrials.systems.store import Chunk, StoredTurn, Stores
@@ -194,6 +204,19 @@ def embedding_ready(state: Mapping[str, Any], settings: Settings) -> None:
         model = embedder(state, settings)
         if isinstance(model, BatchEmbedder):
             model.ready()
+
+
+def embedder(
+    state: Mapping[str, Any], settings: Settings, purse: Purse | None = None, stopped: Event | None = None
+) -> Embedder | BatchEmbedder:
+    """The embedding model of resolved settings. purse and stopped: see `Surroundings`."""
+    name = endpoint_model(state)
+    if name is None:
+        return WordLlama()
+    from memtrials.systems.endpoint import EndpointEmbedder
+
+    dimensions, revision = state.get("dimensions", 0), state.get("revision", "")
+    return EndpointEmbedder(name, dimensions, revision, settings, purse, stopped)
 
 
 def open_embedded(state: Mapping[str, Any], surroundings: Surroundings) -> Embedded:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 from memtrials.errors import UserError, WorkFailedError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.llm.limits import ClosedError
-from memtrials.llm.money import Purse
 from memtrials.records import FailureBody, Header, IngestBody, RetrievalBody
 from memtrials.settings import Settings
 from memtrials.systems.base import Meter
@@ -168,19 +167,6 @@ def usage_of(index: LedgerIndex, header: Header) -> dict[str, int] | None:
     if header.kind == "retrieval":
         return index.ledger.body(header, RetrievalBody).usage
     return index.ledger.body(header, FailureBody).usage
-
-
-def embedder(
-    state: Mapping[str, Any], settings: Settings, purse: Purse | None = None, stopped: Event | None = None
-) -> Embedder | BatchEmbedder:
-    """The embedding model of resolved settings. purse and stopped: see `Surroundings`."""
-    name = endpoint_model(state)
-    if name is None:
-        return WordLlama()
-    from memtrials.systems.endpoint import EndpointEmbedder
-
-    dimensions, revision = state.get("dimensions", 0), state.get("revision", "")
-    return EndpointEmbedder(name, dimensions, revision, settings, purse, stopped)
 
 
 class CachedEmbedder:
