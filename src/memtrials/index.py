@@ -44,6 +44,11 @@ def storage_metric(turn: str) -> str:
     return f"{STORAGE} {turn}"
 
 
+def is_storage_probe(header: Header) -> bool:
+    """Whether a retrieval, or a failure to make one, is a storage probe."""
+    return (header.metric or "").startswith(f"{STORAGE} ")
+
+
 def probed_turn(probe: Header) -> str:
     """The turn that a storage probe asked for."""
     return (probe.metric or "").partition(" ")[2]
@@ -87,9 +92,9 @@ class LedgerIndex:
         self._standing.update((h.id, h.id) for h in self._of["void"])
         for kind in WORK_KINDS:
             self._count_work(kind, by_kind[kind])
-        self.storage_probes = [h for h in self._of["retrieval"] if h.metric is not None]
+        self.storage_probes = [h for h in self._of["retrieval"] if is_storage_probe(h)]
         if self.storage_probes:
-            self._of["retrieval"] = [h for h in self._of["retrieval"] if h.metric is None]
+            self._of["retrieval"] = [h for h in self._of["retrieval"] if not is_storage_probe(h)]
         for header in self._revived.values():
             self.done.setdefault((header.key or "", header.repeat), header)
         standing, void_ids = self._standing, frozenset() if self.void_too else self.void_ids

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from memtrials import benchmarks
-from memtrials.index import WORK_KINDS, LedgerIndex, Work
+from memtrials.index import WORK_KINDS, LedgerIndex, Work, is_storage_probe
 from memtrials.judging.probing import probed
 from memtrials.llm.money import cost, embedding_cost, tokens_of
 from memtrials.records import AnswerBody, Header, Kind, VerdictBody
@@ -87,6 +87,10 @@ def _probe_row(index: LedgerIndex, place: Place, tasks: int) -> dict[str, Any]:
     }
 
 
+def _probes(failure: Header) -> bool:
+    return probed(failure) is not None or is_storage_probe(failure)
+
+
 def _of_probes(batch: Header) -> bool:
     """Whether a batch holds probes, which are about tasks and so belong to no system."""
     return batch.stage == "judge" and batch.system is None
@@ -99,7 +103,7 @@ def _places(index: LedgerIndex, benchmark: str) -> list[Place]:
     flying = [header for header, _ in index.open_batches.values()]
     for headers in (*map(index.of, kinds), flying):
         for h in headers:
-            if h.benchmark == benchmark and h.system:
+            if h.benchmark == benchmark and h.system and not is_storage_probe(h):
                 seen.setdefault(Place(benchmark, h.system, h.fetch, h.reader, h.judge))
     found = []
     for system in dict.fromkeys(p.system for p in seen):
@@ -140,9 +144,9 @@ def _made(index: LedgerIndex, place: Place) -> Made:
 
 
 def _failures(index: LedgerIndex, place: Place) -> dict[Work, Header]:
-    """The last failure of each piece of a place's work that isn't done. A probe belongs to no place."""
+    """The last failure of each piece of a place's work that isn't done. Probes of judges and stores belong to none."""
     last = {work: some[-1] for work, some in index.failures.items() if work not in index.done}
-    return {work: failure for work, failure in last.items() if place.met_by(failure) and not probed(failure)}
+    return {work: failure for work, failure in last.items() if place.met_by(failure) and not _probes(failure)}
 
 
 def _counts(index: LedgerIndex, place: Place, made: Made, tasks: int) -> dict[str, Any]:
