@@ -1,0 +1,79 @@
+"""The published continuity fixtures, store and manifests keep to every rule, and are what their description says.
+
+The data is not part of this project. It is looked for in the folder that MEMTRIALS_REAL_DATA names, else in
+`shared/data` beside the repository; without it every test here is skipped. Only numbers and names are kept here.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memtrials.benchmarks.continuity.fixture import PATTERNS, Correct, Forget, Link, Remember, Restart, embedded_texts
+from memtrials.benchmarks.continuity.rules import read
+from memtrials.embeddings.controllable import Controllable
+from memtrials.embeddings.frozen import Frozen, cosine, match_problems, read_manifest, read_store
+
+DATA = Path(os.environ.get("MEMTRIALS_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+FOLDER = DATA / "continuity"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="no continuity data there; set MEMTRIALS_REAL_DATA to the folder that holds continuity/"
+)
+
+
+def test_the_catalogue_has_one_scenario_of_each_of_15_patterns():
+    fixture = read(FOLDER / "continuity_v3.json")
+    scenarios = fixture.scenarios
+    assert fixture.seed == 20260712
+    assert tuple(scenario.pattern for scenario in scenarios) == PATTERNS[:15]
+    assert [s.fixture_id for s in scenarios] == [pattern.replace("_", "-") for pattern in PATTERNS[:15]]
+    assert {s.namespace for s in scenarios} == {f"continuity-{s.fixture_id}-{fixture.seed:016x}" for s in scenarios}
+    assert sum(len(scenario.queries) for scenario in scenarios) == 23
+    assert [s.fixture_id for s in scenarios if s.geometry is None] == ["graded-similarity", "combined-life"]
+    kinds = Counter(type(event) for scenario in scenarios for event in scenario.events)
+    assert kinds[Restart] == 1
+    life = Counter(type(event) for event in fixture.scenario("combined-life").events)
+    assert (life.total(), life[Remember], life[Correct], life[Link], life[Forget]) == (62, 54, 2, 3, 0)
+
+
+def test_every_text_of_the_catalogue_has_a_vector():
+    for scenario in read(FOLDER / "continuity_v3.json").scenarios:
+        if scenario.geometry is not None:
+            vectors = Controllable(scenario.geometry, width=3072)
+            assert {len(vectors.vector(text)) for text in embedded_texts(scenario)} == {3072}
+
+
+def test_the_bands_of_hub_scale_are_as_authored():
+    scenario = read(FOLDER / "continuity_v3.json").scenario("hub-scale")
+    assert scenario.geometry is not None
+    vectors = Controllable(scenario.geometry)
+    (query,) = scenario.queries
+    asked = vectors.vector(query.text)
+    remembered = [event for event in scenario.events if isinstance(event, Remember)]
+    bands = Counter(round(cosine(asked, vectors.vector(event.text)), 1) for event in remembered)
+    assert bands == {1.0: 4, 0.8: 10, 0.6: 17, 0.3: 17, 0.0: 1}
+
+
+def test_the_adapted_fixture_has_the_two_patterns_that_the_catalogue_lacks():
+    scenarios = read(FOLDER / "continuity_benchmarks_v1.json").scenarios
+    assert len(scenarios) == 18
+    assert set(PATTERNS[15:]) <= {scenario.pattern for scenario in scenarios}
+    assert all(scenario.geometry is None for scenario in scenarios)
+
+
+def test_the_small_store_is_what_its_manifest_expects():
+    store = read_store(FOLDER / "task21_smoke_store.json")
+    manifest = read_manifest(FOLDER / "task21_smoke_manifest.json")
+    assert match_problems(manifest, {entry.text: entry.embedding for entry in store.entries}) == []
+    kept = Frozen(store, FOLDER / "task21_smoke_store.json", "task21-smoke-model", 3)
+    assert list(kept.vector("Entity: Where is the cobalt notebook?")) == [1, 0, 0]
+
+
+def test_the_large_manifest_lists_what_the_frozen_scenarios_have_embedded():
+    fixture = read(FOLDER / "continuity_v3.json")
+    manifest = read_manifest(FOLDER / "task22_real_manifest.json")
+    frozen = [scenario for scenario in fixture.scenarios if scenario.geometry is None]
+    assert {text.text for text in manifest.texts} == {t for scenario in frozen for t in embedded_texts(scenario)}
+    assert len(manifest.similarity_orderings) == 4
