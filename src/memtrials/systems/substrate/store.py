@@ -1,0 +1,399 @@
+"""One SQLite file per namespace: objects, links and edges, vectors, statistics, operations.
+
+The file is the whole durable identity. Every operation is one transaction (write-ahead log), so a process killed at any
+moment leaves the state before it or after it. Vectors are float32 as they were given; cosines are exact. The matrix and
+nothing else is held in memory beside the file, and it is read from there again after a restart or a removal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import quote
+
+import msgspec
+
+from memtrials.errors import UserError
+from memtrials.systems.substrate.identity import internal_id
+from memtrials.systems.substrate.objects import (
+    KINDS,
+    Derived,
+    Kind,
+    Link,
+    Object,
+    Outcome,
+    Ref,
+    Thread,
+    content,
+    kind_of,
+    references,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PARTS = {
+    "objects": "CREATE TABLE objects (seq INTEGER PRIMARY KEY, id TEXT UNIQUE, kind TEXT, external_id TEXT, "
+    "content BLOB, salience REAL, retention TEXT, is_current INTEGER, status TEXT, UNIQUE (kind, external_id))",
+    "links": "CREATE TABLE links (id TEXT PRIMARY KEY, external_id TEXT UNIQUE, content BLOB)",
+    "edges": "CREATE TABLE edges (source TEXT, relation TEXT, target TEXT, link TEXT, "
+    "UNIQUE (source, relation, target, link))",
+    "vectors": "CREATE TABLE vectors (seq INTEGER PRIMARY KEY AUTOINCREMENT, object TEXT UNIQUE, kind TEXT, "
+    "vector BLOB)",
+    "statistics": "CREATE TABLE statistics (object TEXT, path TEXT, linked INTEGER, PRIMARY KEY (object, path)) "
+    "WITHOUT ROWID",
+    "operations": "CREATE TABLE operations (id TEXT PRIMARY KEY, digest BLOB, outcome BLOB)",
+}
+"""The tables without which a namespace isn't whole."""
+INDEXES = ("CREATE INDEX edges_by_target ON edges (target)",)
+COLUMNS = "id, kind, external_id, content, salience, retention, is_current, status, seq"
+
+
+class Way(NamedTuple):
+    """A way from a hub to memories, whose fan-out is limited and whose size is counted."""
+
+    name: str
+    hub: Kind
+    memory: Kind
+    relations: tuple[str, ...]
+
+
+WAYS = (
+    Way("about_entity.derived_memory", "entity", "derived_memory", ("about",)),
+    Way("participant_entity.episode", "entity", "episode", ("mentions", "involves")),
+    Way("part_of_thread.derived_memory", "memory_thread", "derived_memory", ("part_of_thread",)),
+)
+
+
+def way(relation: str, hub: str, memory: str) -> Way | None:
+    """The way that an edge of this relation, in either direction, belongs to."""
+    return next((w for w in WAYS if relation in w.relations and (w.hub, w.memory) == (hub, memory)), None)
+
+
+class Stored(NamedTuple):
+    """An object as it stands: its draft, and what became of it. status: of a thread, else None."""
+
+    id: str
+    kind: Kind
+    external_id: str
+    draft: Object
+    salience: float
+    retention: str
+    is_current: bool
+    status: str | None
+    seq: int
+
+    @property
+    def live(self) -> bool:
+        """Neither suppressed nor superseded."""
+        return self.retention == "active" and self.is_current
+
+
+class Edge(NamedTuple):
+    """A neighbour of an object and how it is reached."""
+
+    relation: str
+    outward: bool
+    other: Stored
+
+
+class Store:
+    """An open namespace."""
+
+    def __init__(self, path: Path, namespace: str, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.namespace = namespace
+        self._db = connection
+        self._matrix: Matrix | None = None
+
+    @classmethod
+    def create(cls, folder: Path, namespace: str) -> Store:
+        """Begin an empty namespace. Raises UserError when any part of it is there or the folder can't be written."""
+        path = file_of(folder, namespace)
+        with _writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+            except FileExistsError:
+                raise UserError(f"{path}: namespace {namespace!r} is already there; remove it or reattach it") from None
+            store = cls(path, namespace, _connect(path))
+            with store.transaction():
+                for statement in (*PARTS.values(), *INDEXES):
+                    store._db.execute(statement)
+        return store
+
+    @classmethod
+    def reattach(cls, folder: Path, namespace: str) -> Store:
+        """Take up a namespace from its file. Raises UserError that lists every part that is missing."""
+        path = file_of(folder, namespace)
+        if not path.is_file():
+            raise UserError(f"{path}: namespace {namespace!r} isn't there (missing: {', '.join(PARTS)})")
+        with _writing(path):
+            store = cls(path, namespace, _connect(path))
+            there = {name for (name,) in store._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if missing := [part for part in PARTS if part not in there]:
+                store.close()
+                raise UserError(f"{path}: namespace {namespace!r} isn't whole (missing: {', '.join(missing)})")
+        return store
+
+    def close(self) -> None:
+        """Close the file, which then stands alone."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything or nothing."""
+        with _writing(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                self._matrix = None
+                raise
+            self._db.execute("COMMIT")
+
+    def count(self) -> int:
+        """How many objects and links there are."""
+        ((objects, links),) = self._db.execute("SELECT (SELECT count(*) FROM objects), (SELECT count(*) FROM links)")
+        return int(objects + links)
+
+    def id(self, ref: Ref) -> str:
+        """The internal id of an object."""
+        return internal_id(self.namespace, *ref)
+
+    def get(self, id_: str) -> Stored | None:
+        """An object by its internal id."""
+        row = self._db.execute(f"SELECT {COLUMNS} FROM objects AS o WHERE id = ?", (id_,)).fetchone()
+        return _stored(row) if row else None
+
+    def object(self, ref: Ref) -> Stored | None:
+        """An object by kind and external id."""
+        return self.get(self.id(ref))
+
+    def link_content(self, external_id: str) -> bytes | None:
+        """A link as it was written."""
+        row = self._db.execute("SELECT content FROM links WHERE external_id = ?", (external_id,)).fetchone()
+        return row[0] if row else None
+
+    def operation(self, id_: str) -> tuple[bytes, Outcome] | None:
+        """The digest of an operation that was carried out, and what came of it."""
+        row = self._db.execute("SELECT digest, outcome FROM operations WHERE id = ?", (id_,)).fetchone()
+        return (row[0], Outcome(id_, msgspec.json.decode(row[1]))) if row else None
+
+    def record(self, outcome: Outcome, digest: bytes) -> None:
+        """Keep what an operation did."""
+        self._db.execute(
+            "INSERT INTO operations VALUES (?, ?, ?)",
+            (outcome.operation_id, digest, msgspec.json.encode(outcome.outcome)),
+        )
+
+    def insert(self, draft: Object) -> str:
+        """Write an object and the edges that it implies; its internal id."""
+        kind = kind_of(draft)
+        id_ = internal_id(self.namespace, kind, draft.external_id)
+        current = draft.is_current if isinstance(draft, Derived) else True
+        status = draft.status if isinstance(draft, Thread) else None
+        self._db.execute(
+            "INSERT INTO objects (id, kind, external_id, content, salience, retention, is_current, status) "
+            "VALUES (?, ?, ?, ?, ?, 'active', ?, ?)",
+            (id_, kind, draft.external_id, content(draft), getattr(draft, "salience", 0.0), current, status),
+        )
+        if current:
+            self._add("", kind, 1)
+        for relation, ref, inward in references(draft):
+            ends = (self.id(ref), id_) if inward else (id_, self.id(ref))
+            self._edge(ends[0], relation, ends[1], None)
+        return id_
+
+    def insert_link(self, link: Link) -> str:
+        """Write a link and its edge; its internal id."""
+        id_ = internal_id(self.namespace, "memory_link", link.external_id)
+        self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (id_, link.external_id, content(link)))
+        self._edge(self.id(link.source), link.relation, self.id(link.target), id_)
+        return id_
+
+    def supersede(self, new: str, old: str) -> str:
+        """Add the edge between a replacement and what it replaces; its internal id."""
+        id_ = internal_id(self.namespace, "memory_link", f"{new}:supersedes:{old}")
+        self._edge(new, "supersedes", old, id_)
+        return id_
+
+    def _edge(self, source: str, relation: str, target: str, link: str | None) -> None:
+        for hub, memory in ((source, target), (target, source)):
+            found = self.get(hub), self.get(memory)
+            if found[0] is None or found[1] is None or not found[1].live:
+                continue
+            via = way(relation, found[0].kind, found[1].kind)
+            if via is not None and not self._linked(hub, memory, via):
+                self._add(hub, via.name, 1)
+        self._db.execute("INSERT INTO edges VALUES (?, ?, ?, ?)", (source, relation, target, link))
+
+    def _linked(self, hub: str, memory: str, via: Way) -> bool:
+        marks = ", ".join("?" * len(via.relations))
+        return bool(
+            self._db.execute(
+                f"SELECT 1 FROM edges WHERE relation IN ({marks}) AND source = ? AND target = ? "
+                f"UNION SELECT 1 FROM edges WHERE relation IN ({marks}) AND source = ? AND target = ?",
+                (*via.relations, hub, memory, *via.relations, memory, hub),
+            ).fetchone()
+        )
+
+    def _add(self, hub: str, name: str, amount: int) -> None:
+        self._db.execute(
+            "INSERT INTO statistics VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET linked = linked + excluded.linked",
+            (hub, name, amount),
+        )
+
+    def linked(self, hub: str, name: str) -> int | None:
+        """How many live memories a way leads to from a hub; with an empty hub, how many there are of a kind. None:
+        nothing was counted."""
+        row = self._db.execute("SELECT linked FROM statistics WHERE object = ? AND path = ?", (hub, name)).fetchone()
+        return int(row[0]) if row else None
+
+    def suppress(self, memory: Stored) -> bool:
+        """Take an object out of what may be retrieved; whether it was in it. A thread is archived."""
+        if memory.kind == "memory_thread":
+            changed = memory.status != "archived"
+            self._db.execute("UPDATE objects SET status = 'archived' WHERE id = ?", (memory.id,))
+        else:
+            changed = memory.live
+            current = memory.is_current and memory.kind != "derived_memory"
+            self._db.execute(
+                "UPDATE objects SET retention = 'suppressed', is_current = ? WHERE id = ?", (current, memory.id)
+            )
+            if changed:
+                self._add("", memory.kind, -1)
+                for hub, name in {
+                    (edge.other.id, via.name)
+                    for edge in self.neighbours(memory.id)
+                    if (via := way(edge.relation, edge.other.kind, memory.kind))
+                }:
+                    self._add(hub, name, -1)
+        return changed
+
+    def neighbours(self, id_: str) -> Iterator[Edge]:
+        """Where edges lead from an object, in both directions: the most salient first, then the newest."""
+        cursor = self._db.execute(
+            f"SELECT relation, outward, {COLUMNS} FROM ("
+            "SELECT relation, 1 AS outward, target AS other FROM edges WHERE source = ?1 "
+            "UNION SELECT relation, 0, source FROM edges WHERE target = ?1) JOIN objects AS o ON o.id = other "
+            "ORDER BY salience DESC, seq DESC, relation, outward",
+            (id_,),
+        )
+        for relation, outward, *row in cursor:
+            yield Edge(relation, bool(outward), _stored(row))
+
+    def superseded_by(self, id_: str) -> str | None:
+        """The replacement of an object, the first by id where there are several."""
+        row = self._db.execute(
+            "SELECT min(source) FROM edges WHERE relation = 'supersedes' AND target = ?", (id_,)
+        ).fetchone()
+        return cast("str | None", row[0])
+
+    def grounded(self, source: str) -> list[Stored]:
+        """The memories derived from an episode or observation; from an episode also those through its observations."""
+        rows = self._db.execute(
+            f"SELECT DISTINCT {COLUMNS} FROM objects AS o JOIN edges AS e ON e.source = o.id "
+            "WHERE e.relation = 'derived_from' AND o.kind = 'derived_memory' AND (e.target = ?1 OR e.target IN "
+            "(SELECT target FROM edges WHERE source = ?1 AND relation = 'has_observation')) ORDER BY o.seq",
+            (source,),
+        )
+        return [_stored(row) for row in rows]
+
+    def index(self, vectors: Sequence[tuple[str, Kind, bytes]]) -> None:
+        """Write vectors: internal id, kind and float32 bytes. Raises WorkFailedError for one of another length."""
+        known = self._db.execute("SELECT length(vector) FROM vectors LIMIT 1").fetchone()
+        for id_, kind, vector in vectors:
+            known = known or (len(vector),)
+            if len(vector) != known[0]:
+                raise refused(
+                    f"{self.path}: its vectors have {known[0] // 4} dimensions and that of {id_} {len(vector) // 4}"
+                )
+            self._db.execute("INSERT INTO vectors (object, kind, vector) VALUES (?, ?, ?)", (id_, kind, vector))
+
+    def has_vector(self, id_: str) -> bool:
+        """Whether an object can be found by its vector."""
+        return self._db.execute("SELECT 1 FROM vectors WHERE object = ?", (id_,)).fetchone() is not None
+
+    def unindex(self, id_: str) -> bool:
+        """Remove an object's vector; whether it had one."""
+        self._matrix = None
+        return self._db.execute("DELETE FROM vectors WHERE object = ?", (id_,)).rowcount > 0
+
+    def cosines(self, query: bytes, kinds: Sequence[Kind]) -> list[tuple[str, Kind, float]]:
+        """Every vector of these kinds with its cosine to the query's: best first, then by kind's rank, then by id."""
+        self._matrix = self._matrix or Matrix()
+        for seq, id_, kind, vector in self._db.execute(
+            "SELECT seq, object, kind, vector FROM vectors WHERE seq > ? ORDER BY seq", (self._matrix.seen,)
+        ):
+            self._matrix.append(seq, id_, kind, vector)
+        return self._matrix.cosines(query, kinds)
+
+
+class Matrix:
+    """The vectors of a namespace, read so far, as unit rows."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._keys: list[tuple[str, Kind]] = []
+        self._rows: NDArray[Any] | None = None
+
+    def append(self, seq: int, id_: str, kind: Kind, vector: bytes) -> None:
+        """Take in the next vector; its room is doubled when it runs out."""
+        import numpy as np
+
+        row = np.frombuffer(vector, np.float32)
+        if self._rows is None:
+            self._rows = np.empty((64, len(row)), np.float32)
+        if len(self._keys) == len(self._rows):
+            self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
+        self._rows[len(self._keys)] = row / (np.linalg.norm(row) or 1)
+        self._keys.append((id_, kind))
+        self.seen = seq
+
+    def cosines(self, query: bytes, kinds: Sequence[Kind]) -> list[tuple[str, Kind, float]]:
+        """See `Store.cosines`."""
+        import numpy as np
+
+        if self._rows is None:
+            return []
+        vector = np.frombuffer(query, np.float32)
+        if len(vector) != self._rows.shape[1]:
+            raise refused(f"the namespace's vectors have {self._rows.shape[1]} dimensions, the query's {len(vector)}")
+        scores = np.vecdot(self._rows[: len(self._keys)], vector / (np.linalg.norm(vector) or 1)).tolist()
+        scored = [(*key, score) for key, score in zip(self._keys, scores, strict=True) if key[1] in kinds]
+        return sorted(scored, key=lambda hit: (-hit[2], KINDS.index(hit[1]), hit[0]))
+
+
+def file_of(folder: Path, namespace: str) -> Path:
+    """Where a namespace is kept, whatever characters its name has."""
+    return folder / f"{quote(namespace, safe='')}.sqlite"
+
+
+def _stored(row: Sequence[Any]) -> Stored:
+    id_, kind, external_id, draft, salience, retention, is_current, status, seq = row
+    parsed = msgspec.json.decode(draft, type=Object)
+    return Stored(id_, kind, external_id, parsed, salience, retention, bool(is_current), status, seq)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what goes wrong with a file so that the user can act on it. Raises UserError."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: can't be used ({reason}); make room or remove it, then run again") from None
