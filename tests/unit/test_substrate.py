@@ -388,9 +388,9 @@ def test_statistics_count_what_the_graph_holds(memory: Substrate):
         for name in names:
             hub = internal_id(SPACE, kind, name)
             reached = {
-                (e.other.id, w.name)
+                (e.other, w.name)
                 for e in store.neighbours(hub)
-                if (w := way(e.relation, kind, e.other.kind)) and e.other.live
+                if (w := way(e.relation, kind, e.kind)) and (other := store.get(e.other)) and other.live
             }
             for via in WAYS:
                 counted[name, via.name] = sum(found == via.name for _, found in reached)

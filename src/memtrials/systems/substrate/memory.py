@@ -37,6 +37,7 @@ from memtrials.systems.substrate.objects import (
     refused,
     surface,
 )
+from memtrials.systems.substrate.retrieval import Policy, Retrieval, retrieve
 from memtrials.systems.substrate.store import Store, Stored, file_of
 
 CASCADE_WARNING = "cascade-suppresses-current-replacement"
@@ -320,7 +321,7 @@ class Substrate:
                 for memory in store.grounded(target.id)
                 if memory.live and memory.id not in named
             )
-        replacements = [memory.external_id for memory in dependents if _replaces(store, memory)]
+        replacements = [memory.external_id for memory in dependents if store.replaces(memory.id)]
         warnings = [{"code": CASCADE_WARNING, "external_ids": replacements}] if replacements else []
         suppressed = [*found, *dependents]
         with store.transaction():
@@ -331,6 +332,16 @@ class Substrate:
             )
             store.record(outcome, digest)
         return outcome
+
+    def retrieve(self, namespace: str, text: str, time: str | None = None, policy: Policy | None = None) -> Retrieval:
+        """What a query brings back; changes nothing."""
+        return retrieve(
+            self.store(namespace),
+            text,
+            time,
+            policy or Policy(),
+            lambda query: self.embeddings.vectors([query], "query")[0],
+        )
 
     def _vectors(self, namespace: str, objects: Iterable[Object]) -> list[tuple[str, Kind, bytes]]:
         drafts = list(objects)
@@ -462,10 +473,6 @@ def _inheriting(replacement: Derived, targets: Sequence[Stored], superseded: Seq
 
 def _joined(*ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(id_ for group in ids for id_ in group))
-
-
-def _replaces(store: Store, memory: Stored) -> bool:
-    return any(edge.relation == "supersedes" and edge.outward for edge in store.neighbours(memory.id))
 
 
 def _lifecycle(

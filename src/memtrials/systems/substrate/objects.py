@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import WorkFailedError
 
 Kind = Literal["episode", "observation", "entity", "memory_thread", "derived_memory"]
@@ -55,14 +56,8 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Ids = tuple[Text, ...]
 
-SURFACES: dict[Kind, str] = {
-    "episode": "Episode summary: ",
-    "observation": "Observation excerpt: ",
-    "entity": "Entity: ",
-    "memory_thread": "Thread summary: ",
-    "derived_memory": "Reflection: ",
-}
-"""What stands before the text of an object when it is embedded: the only such prefixes."""
+SURFACES = dict(zip(("episode", "observation", "derived_memory", "entity", "memory_thread"), PREFIXES, strict=True))
+"""What stands before the text of an object of a kind when it is embedded."""
 
 
 class Ref(NamedTuple):
@@ -237,4 +232,4 @@ def surface(draft: Object) -> str:
     text = shown_text(draft)
     if isinstance(draft, Thread) and not text.strip():
         text = draft.title
-    return SURFACES[ref_of(draft).kind] + " ".join(text.split())
+    return SURFACES[ref_of(draft).kind] + normalised(text)

@@ -95,11 +95,12 @@ class Stored(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A neighbour of an object and how it is reached."""
+    """How a neighbour of an object is reached: its internal id and kind, and whether the edge leads to it."""
 
     relation: str
     outward: bool
-    other: Stored
+    other: str
+    kind: Kind
 
 
 class Store:
@@ -270,24 +271,28 @@ class Store:
             if changed:
                 self._add("", memory.kind, -1)
                 for hub, name in {
-                    (edge.other.id, via.name)
+                    (edge.other, via.name)
                     for edge in self.neighbours(memory.id)
-                    if (via := way(edge.relation, edge.other.kind, memory.kind))
+                    if (via := way(edge.relation, edge.kind, memory.kind))
                 }:
                     self._add(hub, name, -1)
         return changed
 
     def neighbours(self, id_: str) -> Iterator[Edge]:
         """Where edges lead from an object, in both directions: the most salient first, then the newest."""
-        cursor = self._db.execute(
-            f"SELECT relation, outward, {COLUMNS} FROM ("
+        for relation, outward, other, kind in self._db.execute(
+            "SELECT relation, outward, other, kind FROM ("
             "SELECT relation, 1 AS outward, target AS other FROM edges WHERE source = ?1 "
-            "UNION SELECT relation, 0, source FROM edges WHERE target = ?1) JOIN objects AS o ON o.id = other "
+            "UNION SELECT relation, 0, source FROM edges WHERE target = ?1) JOIN objects ON id = other "
             "ORDER BY salience DESC, seq DESC, relation, outward",
             (id_,),
-        )
-        for relation, outward, *row in cursor:
-            yield Edge(relation, bool(outward), _stored(row))
+        ):
+            yield Edge(relation, bool(outward), other, kind)
+
+    def replaces(self, id_: str) -> bool:
+        """Whether an object superseded another."""
+        row = self._db.execute("SELECT 1 FROM edges WHERE relation = 'supersedes' AND source = ?", (id_,)).fetchone()
+        return row is not None
 
     def superseded_by(self, id_: str) -> str | None:
         """The replacement of an object, the first by id where there are several."""
@@ -326,49 +331,76 @@ class Store:
         self._matrix = None
         return self._db.execute("DELETE FROM vectors WHERE object = ?", (id_,)).rowcount > 0
 
-    def cosines(self, query: bytes, kinds: Sequence[Kind]) -> list[tuple[str, Kind, float]]:
-        """Every vector of these kinds with its cosine to the query's: best first, then by kind's rank, then by id."""
+    def nearest(self, query: bytes, kinds: Sequence[Kind], count: int) -> Nearest:
+        """The objects of these kinds whose vectors are nearest to the query's, by exact cosine: best first, then by
+        kind's rank, then by id."""
         self._matrix = self._matrix or Matrix()
         for seq, id_, kind, vector in self._db.execute(
             "SELECT seq, object, kind, vector FROM vectors WHERE seq > ? ORDER BY seq", (self._matrix.seen,)
         ):
             self._matrix.append(seq, id_, kind, vector)
-        return self._matrix.cosines(query, kinds)
+        return self._matrix.nearest(query, kinds, count)
+
+    def texts(self, kinds: Sequence[Kind]) -> list[Stored]:
+        """The live objects of these kinds, as they came in."""
+        marks = ", ".join("?" * len(kinds))
+        rows = self._db.execute(
+            f"SELECT {COLUMNS} FROM objects AS o WHERE kind IN ({marks}) AND retention = 'active' AND is_current "
+            "ORDER BY seq",
+            tuple(kinds),
+        )
+        return [_stored(row) for row in rows]
+
+
+class Nearest(NamedTuple):
+    """Internal ids with kind and cosine, and how many vectors were compared."""
+
+    hits: list[tuple[str, Kind, float]]
+    scanned: int
 
 
 class Matrix:
-    """The vectors of a namespace, read so far, as unit rows."""
+    """The vectors of a namespace, read so far, as unit rows with the ranks of their kinds."""
 
     def __init__(self) -> None:
         self.seen = 0
-        self._keys: list[tuple[str, Kind]] = []
+        self._ids: list[str] = []
         self._rows: NDArray[Any] | None = None
+        self._kinds: NDArray[Any] | None = None
 
     def append(self, seq: int, id_: str, kind: Kind, vector: bytes) -> None:
-        """Take in the next vector; its room is doubled when it runs out."""
+        """Take in the next vector; the room is doubled when it runs out."""
         import numpy as np
 
         row = np.frombuffer(vector, np.float32)
-        if self._rows is None:
-            self._rows = np.empty((64, len(row)), np.float32)
-        if len(self._keys) == len(self._rows):
+        if self._rows is None or self._kinds is None:
+            self._rows, self._kinds = np.empty((64, len(row)), np.float32), np.empty(64, np.int8)
+        if len(self._ids) == len(self._rows):
             self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-        self._rows[len(self._keys)] = row / (np.linalg.norm(row) or 1)
-        self._keys.append((id_, kind))
+            self._kinds = np.concatenate((self._kinds, np.empty_like(self._kinds)))
+        self._rows[len(self._ids)] = row / (np.linalg.norm(row) or 1)
+        self._kinds[len(self._ids)] = KINDS.index(kind)
+        self._ids.append(id_)
         self.seen = seq
 
-    def cosines(self, query: bytes, kinds: Sequence[Kind]) -> list[tuple[str, Kind, float]]:
-        """See `Store.cosines`."""
+    def nearest(self, query: bytes, kinds: Sequence[Kind], count: int) -> Nearest:
+        """See `Store.nearest`."""
         import numpy as np
 
-        if self._rows is None:
-            return []
+        if self._rows is None or self._kinds is None:
+            return Nearest([], 0)
         vector = np.frombuffer(query, np.float32)
         if len(vector) != self._rows.shape[1]:
             raise refused(f"the namespace's vectors have {self._rows.shape[1]} dimensions, the query's {len(vector)}")
-        scores = np.vecdot(self._rows[: len(self._keys)], vector / (np.linalg.norm(vector) or 1)).tolist()
-        scored = [(*key, score) for key, score in zip(self._keys, scores, strict=True) if key[1] in kinds]
-        return sorted(scored, key=lambda hit: (-hit[2], KINDS.index(hit[1]), hit[0]))
+        among = np.flatnonzero(np.isin(self._kinds[: len(self._ids)], [KINDS.index(kind) for kind in kinds]))
+        scores = np.vecdot(self._rows[among], vector / (np.linalg.norm(vector) or 1))  # row by row: equal rows tie
+        if len(among) > count:
+            kept = scores >= np.partition(scores, -count)[-count]
+            scanned, among, scores = len(among), among[kept], scores[kept]
+        else:
+            scanned = len(among)
+        hits = [(self._ids[n], KINDS[self._kinds[n]], float(score)) for n, score in zip(among, scores, strict=True)]
+        return Nearest(sorted(hits, key=lambda hit: (-hit[2], KINDS.index(hit[1]), hit[0]))[:count], scanned)
 
 
 def file_of(folder: Path, namespace: str) -> Path:
