@@ -274,8 +274,8 @@ def test_what_needs_a_trace_is_null_without_one():
 
 
 def test_a_restart_is_what_came_after_less_what_came_before():
-    before = probe([item("a"), item("a:derived", "a")], {"a", "b"})
-    after = probe([item("a"), item("b"), item(None, None, "entity", "7")], {"a", "b"})
+    before = probe([item("a"), item("a:derived", "a")], frozenset({"a", "b"}))
+    after = probe([item("a"), item("b"), item(None, None, "entity", "7")], frozenset({"a", "b"}))
     assert before == (("a", "a:derived"), 1, 2, 0.5)
     assert after == (("a", "b", "entity:7"), 2, 2, 1.0)
     assert change(before, after) == (1, 1, 0.5, False)
@@ -283,7 +283,7 @@ def test_a_restart_is_what_came_after_less_what_came_before():
 
 
 def test_a_restart_with_nothing_expected_has_no_recall():
-    empty = probe([item("a")], set())
+    empty = probe([item("a")], frozenset())
     assert empty.recall is None
     assert change(empty, empty).recall is None
 

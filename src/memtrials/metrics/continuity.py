@@ -256,7 +256,7 @@ class Change(NamedTuple):
     stable: bool
 
 
-def probe(items: Iterable[Returned], relevant: Set[str]) -> Probe:
+def probe(items: Iterable[Returned], relevant: frozenset[str]) -> Probe:
     """What these items bring of what is relevant."""
     items = list(items)
     returned = {
