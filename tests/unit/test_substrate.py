@@ -103,6 +103,15 @@ def test_names_of_namespaces_may_hold_anything(tmp_path: Path):
     assert memory.reattach_namespace("a/b") == 0
 
 
+def test_a_log_without_its_file_is_a_namespace_that_is_there(memory: Substrate):
+    memory.discard(SPACE)
+    path = file_of(memory.folder, SPACE)
+    Path(f"{path}-wal").write_bytes(b"left behind")
+    with pytest.raises(UserError, match=r"-wal: namespace .* is already there"):
+        memory.open_namespace(SPACE)
+    assert not path.exists()
+
+
 # Staged writes
 
 
@@ -179,6 +188,35 @@ def test_what_is_embedded_has_its_prefix_and_single_blanks(memory: Substrate):
     ]
 
 
+def test_an_embedding_that_fails_writes_nothing(memory: Substrate):
+    remember(memory, "key", "The key is under the fern.")
+    before = state(memory)
+
+    class Broken:
+        def vectors(self, texts: Any, role: str) -> list[bytes | None]:
+            raise WorkFailedError("service", "transient", "no answer")
+
+    memory.embeddings = Broken()
+    for act in (commit, correct):
+        with pytest.raises(WorkFailedError, match="no answer"):
+            act(memory)
+    assert state(memory) == before
+
+
+def test_vectors_of_another_width_are_refused_and_nothing_is_written(memory: Substrate):
+    remember(memory, "key", "The key is under the fern.")
+    before = state(memory)
+
+    class Narrow:
+        def vectors(self, texts: Any, role: str) -> list[bytes | None]:
+            return [bytes(12) for _ in texts]
+
+    memory.embeddings = Narrow()
+    with pytest.raises(WorkFailedError, match=r"256 dimensions and that of .* 3"):
+        commit(memory)
+    assert state(memory) == before
+
+
 # Links
 
 
@@ -245,7 +283,7 @@ def test_a_chain_of_corrections_leaves_one_current_memory(memory: Substrate):
     assert store.superseded_by(derived(memory, "v2").id) == derived(memory, "v3").id
 
 
-def test_an_identical_retry_repairs_vectors_and_writes_nothing_else(memory: Substrate):
+def test_an_identical_retry_repairs_vectors_and_statistics_and_writes_nothing_else(memory: Substrate):
     remember(memory, "key", "The key is under the fern.")
     correction = corrected("key", "v2", "The key is in the jar.")
     done = memory.correct(SPACE, correction)
@@ -259,6 +297,15 @@ def test_an_identical_retry_repairs_vectors_and_writes_nothing_else(memory: Subs
         store.index([(old, "derived_memory", bytes(256 * 4))])
     assert memory.correct(SPACE, correction) == done
     assert [store.has_vector(memory_id) for memory_id in (new, old)] == [True, False]
+    path = file_of(memory.folder, SPACE)
+    memory.detach(SPACE)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE statistics SET linked = 7")
+    connection.commit()
+    connection.close()
+    memory.reattach_namespace(SPACE)
+    assert memory.correct(SPACE, correction) == done
+    assert memory.store(SPACE).linked("", "derived_memory") == 1
 
 
 @pytest.mark.parametrize(
@@ -398,6 +445,8 @@ def test_statistics_count_what_the_graph_holds(memory: Substrate):
     assert counted["ada", "about_entity.derived_memory"] == 2
     assert counted["ada", "participant_entity.episode"] == 1
     assert counted["house", "part_of_thread.derived_memory"] == 1
+    with store.transaction():
+        assert not store.recount()
     assert store.linked("", "derived_memory") == 2
     assert store.linked("", "episode") == 1
 

@@ -38,7 +38,7 @@ from memtrials.systems.substrate.objects import (
     surface,
 )
 from memtrials.systems.substrate.retrieval import Policy, Retrieval, retrieve
-from memtrials.systems.substrate.store import Store, Stored, file_of
+from memtrials.systems.substrate.store import Store, Stored, file_of, files
 
 CASCADE_WARNING = "cascade-suppresses-current-replacement"
 
@@ -114,8 +114,7 @@ class Substrate:
         """Remove a namespace with all that is in it; does nothing for one that isn't there."""
         if store := self._stores.pop(namespace, None):
             store.close()
-        path = file_of(self.folder, namespace)
-        for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        for file in files(file_of(self.folder, namespace)):
             with suppress(FileNotFoundError, NotADirectoryError):
                 file.unlink()
 
@@ -353,20 +352,19 @@ class Substrate:
         ]
 
     def _repair(self, store: Store, objects: Iterable[Object], suppressed: Iterable[str] = ()) -> None:
-        """Give objects of a repeated operation the vectors that they should have, and no others."""
+        """After a repeated operation: the vectors that should be there, no others, and statistics that are true."""
         owed: list[Object] = []
         for draft in objects:
             stored = store.get(_id(store.namespace, draft))
             if stored is not None and stored.live and stored.status != "archived" and not store.has_vector(stored.id):
                 owed.append(draft)
         gone = [id_ for id_ in suppressed if (held := store.get(id_)) and _hidden(held) and store.has_vector(id_)]
-        if not owed and not gone:
-            return
         vectors = self._vectors(store.namespace, owed)
         with store.transaction():
             for id_ in gone:
                 store.unindex(id_)
             store.index(vectors)
+            store.recount()
 
 
 def _hidden(held: Stored) -> bool:

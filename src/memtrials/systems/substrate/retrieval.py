@@ -10,6 +10,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -247,6 +248,8 @@ class Search:
         self._nearest: Nearest | None = None
         self._roots = 0
         self._verdicts: dict[str, str | None] = {}
+        self._get = cache(store.get)  # roots share their surroundings
+        self._neighbours = cache(lambda id_: list(store.neighbours(id_)))
         self._trace: dict[str, list[dict[str, Any]]] = {
             name: []
             for name in (
@@ -278,7 +281,7 @@ class Search:
             self._trace["vector_candidates"].append(
                 {"object": candidate, "surface": kind, "score": score, "rank": rank}
             )
-            stored = self.store.get(id_)
+            stored = self._get(id_)
             reason = "missing_object" if stored is None else self._omitted(stored)
             if stored is None or reason is not None:
                 self._trace["stale_candidate_omissions"].append(
@@ -350,13 +353,13 @@ class Search:
         followed: dict[str, tuple[Edge, Stored]] = {}
         caps: dict[Way | None, int] = {None: NEIGHBOURS}
         taken: Counter[Way | None] = Counter()
-        for edge in self.store.neighbours(node.id):
+        for edge in self._neighbours(node.id):
             via = way(edge.relation, node.kind, edge.kind)
             if via is not None and via not in caps:
                 caps[via] = self._cap(node, via, score)
             if edge.other in followed or taken[via] == caps[via] or (via and taken.total() - taken[None] == hub_edges):
                 continue
-            other = self.store.get(edge.other)
+            other = self._get(edge.other)
             if other is not None and self._omitted(other) is None:
                 followed[edge.other] = edge, other
                 taken[via] += 1

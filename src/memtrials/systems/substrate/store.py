@@ -50,8 +50,10 @@ PARTS = {
     "operations": "CREATE TABLE operations (id TEXT PRIMARY KEY, digest BLOB, outcome BLOB)",
 }
 """The tables without which a namespace isn't whole."""
-INDEXES = ("CREATE INDEX edges_by_target ON edges (target)",)
+INDEXES = ("CREATE INDEX edges_by_target ON edges (target, relation)",)
 COLUMNS = "id, kind, external_id, content, salience, retention, is_current, status, seq"
+
+_DRAFTS: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
 
 
 class Way(NamedTuple):
@@ -118,10 +120,9 @@ class Store:
         path = file_of(folder, namespace)
         with _writing(path):
             folder.mkdir(parents=True, exist_ok=True)
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
-            except FileExistsError:
-                raise UserError(f"{path}: namespace {namespace!r} is already there; remove it or reattach it") from None
+            if there := next((file for file in files(path) if file.exists()), None):
+                raise UserError(f"{there}: namespace {namespace!r} is already there; remove it or reattach it")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
             store = cls(path, namespace, _connect(path))
             with store.transaction():
                 for statement in (*PARTS.values(), *INDEXES):
@@ -250,6 +251,31 @@ class Store:
             "INSERT INTO statistics VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET linked = linked + excluded.linked",
             (hub, name, amount),
         )
+
+    def recount(self) -> bool:
+        """Count the statistics again from the graph; whether they were wrong."""
+        live = "retention = 'active' AND is_current"
+        counted: dict[tuple[str, str], int] = {
+            ("", kind): count
+            for kind, count in self._db.execute(f"SELECT kind, count(*) FROM objects WHERE {live} GROUP BY kind")
+        }
+        for via in WAYS:
+            marks = ", ".join("?" * len(via.relations))
+            rows = self._db.execute(
+                "SELECT hub, count(DISTINCT memory) FROM ("
+                f"SELECT source AS hub, target AS memory FROM edges WHERE relation IN ({marks}) "
+                f"UNION SELECT target, source FROM edges WHERE relation IN ({marks})) "
+                "JOIN objects AS h ON h.id = hub JOIN objects AS m ON m.id = memory "
+                "WHERE h.kind = ? AND m.kind = ? AND m.retention = 'active' AND m.is_current GROUP BY hub",
+                (*via.relations, *via.relations, via.hub, via.memory),
+            )
+            counted |= {(hub, via.name): count for hub, count in rows}
+        held = self._db.execute("SELECT object, path, linked FROM statistics WHERE linked != 0")
+        if {(hub, name): count for hub, name, count in held} == counted:
+            return False
+        self._db.execute("DELETE FROM statistics")
+        self._db.executemany("INSERT INTO statistics VALUES (?, ?, ?)", [(*key, n) for key, n in counted.items()])
+        return True
 
     def linked(self, hub: str, name: str) -> int | None:
         """How many live memories a way leads to from a hub; with an empty hub, how many there are of a kind. None:
@@ -408,9 +434,14 @@ def file_of(folder: Path, namespace: str) -> Path:
     return folder / f"{quote(namespace, safe='')}.sqlite"
 
 
+def files(path: Path) -> tuple[Path, Path, Path]:
+    """All files that may belong to a namespace: its own, and those of a log that wasn't written back."""
+    return path, Path(f"{path}-wal"), Path(f"{path}-shm")
+
+
 def _stored(row: Sequence[Any]) -> Stored:
     id_, kind, external_id, draft, salience, retention, is_current, status, seq = row
-    parsed = msgspec.json.decode(draft, type=Object)
+    parsed = _DRAFTS.decode(draft)
     return Stored(id_, kind, external_id, parsed, salience, retention, bool(is_current), status, seq)
 
 
