@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from memtrials.cli import main
 
-CONFIGURES = re.compile(r".*_(API_KEY|MODEL|BASE_URL)|TRIALS_FILE")
+CONFIGURES = re.compile(r".*_(API_KEY|MODEL|BASE_URL)|TRIALS_FILE|EMBED_FILE")
 
 
 class Finished(NamedTuple):

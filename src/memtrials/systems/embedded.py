@@ -24,6 +24,7 @@ from memtrials.systems.embedding import (
     embedding_model,
     endpoint_model,
 )
+from memtrials.systems.offline import offline
 from memtrials.systems.ranking import Bm25, Ranking, cosine, fuse, token_counts
 from memtrials.systems.rendering import RENDERING, placed, render
 from memtrials.systems.store import Chunk, StoredTurn, Stores
@@ -212,7 +213,8 @@ def embedder(
     """The embedding model of resolved settings. purse and stopped: see `Surroundings`."""
     name = endpoint_model(state)
     if name is None:
-        return WordLlama()
+        local: str = state["embedding"]
+        return WordLlama() if local == BUNDLED else offline(local, settings, state.get("embedding_revision"))
     from memtrials.systems.endpoint import EndpointEmbedder
 
     dimensions, revision = state.get("dimensions", 0), state.get("revision", "")

@@ -24,6 +24,7 @@ from memtrials.llm.limits import ClosedError
 from memtrials.records import FailureBody, Header, IngestBody, RetrievalBody
 from memtrials.settings import Settings
 from memtrials.systems.base import Meter
+from memtrials.systems.offline import NAMES, is_offline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,7 +125,7 @@ CONFIGURED = "endpoint"
 
 
 def embedding_model(state: Mapping[str, Any], settings: Settings) -> str:
-    """The embedding model of `[state]`, spelled out: `wordllama-256` or `openai:MODEL`.
+    """The embedding model of `[state]`, spelled out: `wordllama-256`, `openai:MODEL` or one of `offline.py`.
 
     Raises UserError for another name, and for `dimensions` or `revision` beside a model that has its own.
     """
@@ -137,10 +138,11 @@ def embedding_model(state: Mapping[str, Any], settings: Settings) -> str:
                 f'embedding = "{REMOTE}MODEL"'
             )
         name = REMOTE + configured
-    if name != BUNDLED and not name.removeprefix(REMOTE).strip():
+    local = name == BUNDLED or is_offline(name)
+    if not local and not name.removeprefix(REMOTE).strip():
         raise UserError(f'embedding is {name!r}; name the model too, for example "{REMOTE}text-embedding-3-small"')
-    if name != BUNDLED and not name.startswith(REMOTE):
-        raise unknown("embedding", name, [BUNDLED, f"{REMOTE}MODEL", CONFIGURED])
+    if not local and not name.startswith(REMOTE):
+        raise unknown("embedding", name, [BUNDLED, f"{REMOTE}MODEL", CONFIGURED, *NAMES])
     for key in ("dimensions", "revision"):
         if key in state and not name.startswith(REMOTE):
             raise UserError(f'{key} is for a model behind an endpoint, "{REMOTE}MODEL"; {name} has its own')

@@ -212,8 +212,8 @@ def _geometry(script: Script, entities: Sequence[Named], seed: int) -> dict[str,
             first = next(_texts(step))[0]
             for entity in step.entities:
                 home.setdefault(entity, first)
-    for entity in entities:
-        inputs.setdefault(home.get(entity.id, BACKGROUND), []).append(entity.label)
+    for named in entities:
+        inputs.setdefault(home.get(named.id, BACKGROUND), []).append(named.label)
     cluster_of = {concept: script.cluster_of.get(concept, concept) for concept in inputs}
     return {
         "provider": CONTROLLABLE,

@@ -1,0 +1,123 @@
+"""Embeddings for which no model runs, selectable by name: hashed words, a store's vectors, a scenario's geometry.
+
+A store or fixture is a file that EMBED_FILE names. Where it lies is no part of a system, what stands in it is: the
+revision is its hash, so vectors of two files never meet in one state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memtrials.embeddings.controllable import Controllable
+from memtrials.embeddings.frozen import Frozen, read_store
+from memtrials.embeddings.hashed import hashed_vector
+from memtrials.embeddings.surfaces import normalised
+from memtrials.errors import UserError, unknown
+from memtrials.settings import Settings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memtrials.systems.embedding import Role
+
+FILE = "EMBED_FILE"
+HASHED = "deterministic-"
+"""What stands before the number of dimensions of hashed words: `deterministic-256`."""
+FROZEN = "frozen:"
+"""What stands before the model of a store: `frozen:MODEL`."""
+AUTHORED = "controllable:"
+"""What stands before the id of a scenario whose geometry is authored: `controllable:FIXTURE_ID`."""
+NAMES = (f"{HASHED}SIZE", f"{FROZEN}MODEL", f"{AUTHORED}FIXTURE_ID")
+_HASHED = re.compile(rf"{HASHED}([1-9]\d{{0,5}})", re.ASCII)
+
+
+class Offline:
+    """Vectors that a function gives, made unit vectors. Texts that are written are looked up normalised where that is
+    how they are kept."""
+
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        revision: str,
+        dimensions: int,
+        vector: Callable[[str], NDArray[Any]],
+        normalises: bool = False,
+    ) -> None:
+        self.provider, self.model, self.revision, self.dimensions = provider, model, revision, dimensions
+        self._vector, self._normalises = vector, normalises
+
+    def load(self) -> None:
+        """Make ready: it is."""
+
+    def embed(self, text: str, role: Role) -> NDArray[Any] | None:
+        """The unit vector of a text, shape (dimensions,); None where it has no direction. Raises UserError for a text
+        that isn't in the file."""
+        import numpy as np
+
+        vector = self._vector(normalised(text) if self._normalises and role == "document" else text)
+        norm = np.float32(np.linalg.norm(vector))
+        return (vector / norm).astype(np.float32) if norm > 0 else None
+
+
+def is_offline(name: str) -> bool:
+    """Whether an embedding of that name is one of these."""
+    return _HASHED.fullmatch(name) is not None or any(
+        name.startswith(kind) and bool(name.removeprefix(kind).strip()) for kind in (FROZEN, AUTHORED)
+    )
+
+
+def offline(name: str, settings: Settings, revision: str | None = None) -> Offline:
+    """The embeddings of a name. revision: what it has to be, as recorded; None takes what is there.
+
+    Raises UserError where the file isn't named, isn't right, or holds something else than what was recorded.
+    """
+    if match := _HASHED.fullmatch(name):
+        size = int(match[1])
+        made = Offline("memtrials", "deterministic", "1", size, lambda text: hashed_vector(text, size))
+    else:
+        path, digest = _file(name, settings)
+        made = _frozen(name, path, digest) if name.startswith(FROZEN) else _authored(name, path, digest)
+    if revision is not None and made.revision != revision:
+        raise UserError(
+            f"embedding {name!r} was {revision[:12]} when this state was made and what {FILE} names is "
+            f"{made.revision[:12]}; name that file again, or replay anew"
+        )
+    return made
+
+
+def _file(name: str, settings: Settings) -> tuple[Path, str]:
+    named = settings.text(FILE)
+    if named is None:
+        raise UserError(f"embedding = {name!r} takes its vectors from the file that {FILE} names, which isn't set")
+    path = Path(named)
+    try:
+        with path.open("rb") as file:
+            return path, hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} ({FILE}): can't be read ({error.strerror})") from None
+
+
+@lru_cache(maxsize=4)
+def _frozen(name: str, path: Path, digest: str) -> Offline:
+    store = read_store(path)
+    kept = Frozen(store, path, name.removeprefix(FROZEN))
+    return Offline("frozen", store.model, digest, store.vector_size, kept.vector, normalises=True)
+
+
+@lru_cache(maxsize=4)
+def _authored(name: str, path: Path, digest: str) -> Offline:
+    from memtrials.benchmarks.continuity.rules import read
+
+    fixture = read(path)
+    wanted = name.removeprefix(AUTHORED)
+    geometries = {s.fixture_id: s.geometry for s in fixture.scenarios if s.geometry is not None}
+    if wanted not in geometries:
+        raise unknown("scenario with an authored geometry", wanted, geometries)
+    vectors = Controllable(geometries[wanted])
+    return Offline("controllable", wanted, vectors.geometry.digest(), vectors.width, vectors.vector)
