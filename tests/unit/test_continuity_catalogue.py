@@ -10,10 +10,18 @@ import pytest
 from memtrials.benchmarks.continuity.__main__ import main
 from memtrials.benchmarks.continuity.fixture import PATTERNS, Correct, Link, Remember, Restart, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
-from memtrials.benchmarks.continuity.scripts import SEED, catalogue, catalogue_path, scripts_path
+from memtrials.benchmarks.continuity.scripts import (
+    SEED,
+    catalogue,
+    catalogue_path,
+    manifest,
+    manifest_path,
+    scripts_path,
+)
 from memtrials.embeddings.controllable import Controllable
-from memtrials.embeddings.frozen import cosine
+from memtrials.embeddings.frozen import cosine, match_problems, read_manifest
 from memtrials.errors import UserError
+from memtrials.systems.embedding import WordLlama
 
 
 def test_the_scripts_make_the_catalogue_byte_for_byte():
@@ -94,19 +102,52 @@ def test_texts_are_written_so_that_no_memory_can_change_them():
         assert not {entity.label for entity in scenario.entities}.intersection(said)
 
 
+# --- the frozen scenarios ---
+
+
+def test_the_manifest_lists_what_a_store_has_to_hold():
+    assert manifest(scripts_path()) == manifest_path().read_bytes()
+    fixture, wanted = read(catalogue_path()), read_manifest(manifest_path())
+    frozen = [scenario for scenario in fixture.scenarios if scenario.geometry is None]
+    assert {text.text for text in wanted.texts} == {text for s in frozen for text in embedded_texts(s)}
+    assert {text.id for text in wanted.texts} > {
+        "graded-similarity/entity/pump-house",
+        "combined-life/remember/life-opened",
+        "combined-life/correct/life-open-day-v3",
+        "combined-life/query/ask-life-fault",
+    }
+
+
+def test_the_bundled_model_sees_every_ordering():
+    model = WordLlama()
+    wanted = read_manifest(manifest_path())
+    assert len(wanted.similarity_orderings) == 4
+    vectors = {text.text: model.embed(text.text, "document") for text in wanted.texts}
+    assert match_problems(wanted, {text: list(v) for text, v in vectors.items() if v is not None}) == []
+
+
+def test_an_ordering_of_what_has_no_text_is_refused(tmp_path: Path):
+    path = tmp_path / "scripts.toml"
+    ordering = 'orderings = [{ description = "d", query = "q", descending = ["a", "b"], margin = 0.01 }]\n'
+    path.write_text(HEAD + "frozen = true\n" + ordering + ASK, "utf-8")
+    with pytest.raises(UserError, match="abstention: an ordering names 'a', which has no text"):
+        manifest(path)
+
+
 # --- making it ---
 
 
 def test_a_candidate_is_written_beside_and_never_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "candidate.json"
-    assert main([str(path)]) == 0
-    assert path.read_bytes() == catalogue_path().read_bytes()
-    assert main([str(path), "5"]) == 2
+    folder = tmp_path / "candidate"
+    assert main([str(folder)]) == 0
+    assert (folder / "catalogue.json").read_bytes() == catalogue_path().read_bytes()
+    assert (folder / "manifest.json").read_bytes() == manifest_path().read_bytes()
+    assert main([str(folder), "5"]) == 2
     assert "File exists" in capsys.readouterr().err
-    assert path.read_bytes() == catalogue_path().read_bytes()
-    other = tmp_path / "other.json"
+    assert (folder / "catalogue.json").read_bytes() == catalogue_path().read_bytes()
+    other = tmp_path / "other"
     assert main([str(other), "5"]) == 0
-    assert read(other).seed == 5
+    assert read(other / "catalogue.json").seed == 5
 
 
 @pytest.mark.parametrize("arguments", [[], ["a", "b", "c"], ["a", "-1"], ["a", str(1 << 64)], ["a", "x"]])

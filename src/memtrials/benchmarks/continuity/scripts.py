@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from memtrials.benchmarks.continuity.fixture import CONTROLLABLE, FROZEN, SCHEMA, Pattern
+from memtrials.embeddings.frozen import MANIFEST_SCHEMA
+from memtrials.embeddings.surfaces import normalised
 from memtrials.errors import UserError
 from memtrials.settings import evaluation
 
@@ -27,6 +29,9 @@ BACKGROUND = "entity_background"
 """The concept and cluster of labels of entities that no event is about; no script may use it."""
 MERGED_FROM = {"correct": 901, "link": 903, "query": 951}
 """Where the numbers of other events begin in a merged life, whose remembered events are numbered from 1."""
+
+
+CATALOGUE, MANIFEST = "catalogue.json", "manifest.json"
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,12 +85,22 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"fro
         return named[0]
 
 
+class Nearness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What real geometry has to say of a frozen scenario: the objects of `descending` are ever farther from the query,
+    each by more than the margin of cosine."""
+
+    description: str
+    query: str
+    descending: tuple[str, ...]
+    margin: float
+
+
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A scenario as its author thinks of it.
 
-    frozen: its vectors are from a store, so its events have no concepts. cluster_of: clusters of concepts that don't
-    have their own; clusters: their vectors where they aren't simply orthogonal. merged: events are listed by kind and
-    come in the order of time.
+    frozen: its vectors are from a store, so it has orderings where others have concepts. cluster_of: clusters of
+    concepts that don't have their own; clusters: their vectors where they aren't simply orthogonal. merged: events are
+    listed by kind and come in the order of time.
     """
 
     pattern: Pattern
@@ -95,6 +110,12 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     merged: bool = False
     cluster_of: Mapping[str, str] = {}
     clusters: Mapping[str, tuple[float, ...]] = {}
+    orderings: tuple[Nearness, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The id of the scenario."""
+        return self.pattern.replace("_", "-")
 
 
 class _Scripts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,8 +128,13 @@ def scripts_path() -> Path:
 
 
 def catalogue_path() -> Path:
-    """What they make with SEED."""
-    return evaluation() / "continuity" / "catalogue.json"
+    """The fixture that they make with SEED."""
+    return evaluation() / "continuity" / CATALOGUE
+
+
+def manifest_path() -> Path:
+    """What a store for that fixture has to hold and to say."""
+    return evaluation() / "continuity" / MANIFEST
 
 
 def catalogue(scripts: Path, seed: int = SEED) -> bytes:
@@ -116,24 +142,75 @@ def catalogue(scripts: Path, seed: int = SEED) -> bytes:
 
     seed: an unsigned integer of 64 bits. The fixture's own rules aren't checked here (see `rules`).
     """
-    try:
-        plain = msgspec.convert(tomllib.loads(scripts.read_text("utf-8")), _Scripts)
-    except OSError as error:
-        raise UserError(f"{scripts}: can't be read ({error.strerror})") from None
-    except (ValueError, msgspec.ValidationError) as error:
-        raise UserError(f"{scripts}: {error}") from None
     made = []
-    for script in plain.scenario:
+    for script in _read(scripts):
         try:
             made.append(_scenario(script, seed))
         except UserError as error:
             raise UserError(f"{scripts}, {script.pattern}: {error}") from None
     root = {"schema_version": SCHEMA, "seed": seed, "scenarios": made}
-    return (json.dumps(root, indent=2, ensure_ascii=False) + "\n").encode()
+    return _canonical(root)
+
+
+def manifest(scripts: Path) -> bytes:
+    """The manifest of the frozen scenarios of a file of scripts, in canonical form. Raises UserError.
+
+    Its ids are scenario, kind and the object's own id, with slashes between them.
+    """
+    texts: dict[str, str] = {}
+    orderings = []
+    for script in _read(scripts):
+        if not script.frozen:
+            continue
+        ids: dict[str, str] = {}
+        for own, kind, text in _embedded(script):
+            ids[own] = f"{script.name}/{kind}/{own}"
+            texts[ids[own]] = text
+        for ordering in script.orderings:
+            if missing := [own for own in (ordering.query, *ordering.descending) if own not in ids]:
+                raise UserError(f"{scripts}, {script.pattern}: an ordering names {missing[0]!r}, which has no text")
+            orderings.append(
+                {
+                    "description": ordering.description,
+                    "anchor_id": ids[ordering.query],
+                    "descending_ids": [ids[own] for own in ordering.descending],
+                    "min_margin": ordering.margin,
+                }
+            )
+    listed = [{"id": name, "text": text} for name, text in texts.items()]
+    return _canonical({"schema_version": MANIFEST_SCHEMA, "texts": listed, "similarity_orderings": orderings})
+
+
+def _embedded(script: Script) -> Iterator[tuple[str, str, str]]:
+    """What a memory has embedded of a script: (id, kind, text)."""
+    for entity in script.entities:
+        yield entity.id, "entity", normalised(entity.label)
+    for step in script.events:
+        if step.text is None:
+            continue
+        kind = step.kind
+        own = step.remember or step.by or step.query or ""
+        yield own, kind, step.text if kind == "query" else normalised(step.text)
+        for surface, text in (("observation", step.observation), ("derived", step.derived)):
+            if text is not None:
+                yield f"{own}:{surface}", kind, normalised(text)
+
+
+def _canonical(plain: Any) -> bytes:
+    return (json.dumps(plain, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _read(scripts: Path) -> tuple[Script, ...]:
+    try:
+        return msgspec.convert(tomllib.loads(scripts.read_text("utf-8")), _Scripts).scenario
+    except OSError as error:
+        raise UserError(f"{scripts}: can't be read ({error.strerror})") from None
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UserError(f"{scripts}: {error}") from None
 
 
 def _scenario(script: Script, seed: int) -> dict[str, Any]:
-    name = script.pattern.replace("_", "-")
+    name = script.name
     entities = sorted(script.entities, key=lambda entity: entity.id)
     return {
         "fixture_id": name,
