@@ -330,12 +330,12 @@ class Store:
     def grounded(self, source: str) -> list[Stored]:
         """The memories derived from an episode or observation; from an episode also those through its observations."""
         rows = self._db.execute(
-            f"SELECT DISTINCT {COLUMNS} FROM objects AS o JOIN edges AS e ON e.source = o.id "
-            "WHERE e.relation = 'derived_from' AND o.kind = 'derived_memory' AND (e.target = ?1 OR e.target IN "
-            "(SELECT target FROM edges WHERE source = ?1 AND relation = 'has_observation')) ORDER BY o.seq",
+            "SELECT source FROM edges WHERE relation = 'derived_from' AND target IN "
+            "(SELECT ?1 UNION SELECT target FROM edges WHERE source = ?1 AND relation = 'has_observation')",
             (source,),
-        )
-        return [_stored(row) for row in rows]
+        ).fetchall()
+        found = [self.get(id_) for id_ in {id_ for (id_,) in rows}]
+        return sorted((m for m in found if m and m.kind == "derived_memory"), key=lambda memory: memory.seq)
 
     def index(self, vectors: Sequence[tuple[str, Kind, bytes]]) -> None:
         """Write vectors: internal id, kind and float32 bytes. Raises WorkFailedError for one of another length."""
@@ -418,13 +418,13 @@ class Matrix:
         vector = np.frombuffer(query, np.float32)
         if len(vector) != self._rows.shape[1]:
             raise refused(f"the namespace's vectors have {self._rows.shape[1]} dimensions, the query's {len(vector)}")
+        unit = vector / (np.linalg.norm(vector) or 1)
+        every = np.vecdot(self._rows[: len(self._ids)], unit)  # row by row: equal rows tie
         among = np.flatnonzero(np.isin(self._kinds[: len(self._ids)], [KINDS.index(kind) for kind in kinds]))
-        scores = np.vecdot(self._rows[among], vector / (np.linalg.norm(vector) or 1))  # row by row: equal rows tie
-        if len(among) > count:
+        scores, scanned = every[among], len(among)
+        if scanned > count:
             kept = scores >= np.partition(scores, -count)[-count]
-            scanned, among, scores = len(among), among[kept], scores[kept]
-        else:
-            scanned = len(among)
+            among, scores = among[kept], scores[kept]
         hits = [(self._ids[n], KINDS[self._kinds[n]], float(score)) for n, score in zip(among, scores, strict=True)]
         return Nearest(sorted(hits, key=lambda hit: (-hit[2], KINDS.index(hit[1]), hit[0]))[:count], scanned)
 
