@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from memtrials.embeddings.controllable import Concept, Controllable, Geometry
 from memtrials.errors import UserError
 from memtrials.systems.substrate.identity import internal_id
 from memtrials.systems.substrate.memory import Substrate
-from memtrials.systems.substrate.objects import Derived, Episode, Link, Observation, Ref, Thread
+from memtrials.systems.substrate.objects import KINDS, Derived, Episode, Link, Observation, Ref, Thread
 from memtrials.systems.substrate.retrieval import (
     BUDGETS,
     FANOUT,
@@ -172,6 +173,39 @@ def test_without_a_trace_the_outcome_has_none(memory: Substrate):
     found = ask(memory, "key", trace=False)
     assert found.outcomes[0]["trace"] is None
     assert found.outcomes[0]["rationale"]["graph_verified_count"] == 3
+
+
+class Authored:
+    """Vectors of an authored geometry, padded to eight dimensions."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.provider = Controllable(geometry, 8)
+
+    def vectors(self, texts: Any, role: str) -> list[bytes | None]:
+        return [self.provider.vector(text).tobytes() for text in texts]
+
+
+def test_authored_cosines_arrive_through_every_surface(tmp_path: Path):
+    concepts = {
+        "query": ("probe", ("Where is it?",)),
+        "near": ("near", ("Ada hid the key.", "Ada")),
+        "far": ("far", ("Noor left.",)),
+    }
+    geometry = Geometry(
+        seed=1,
+        vector_size=4,
+        noise_magnitude=0.0,
+        clusters={"probe": (1, 0, 0, 0), "near": (0.8, 0.6, 0, 0), "far": (0.28, 0, 0.96, 0)},
+        concepts={name: Concept(cluster, inputs) for name, (cluster, inputs) in concepts.items()},
+    )
+    memory = Substrate(tmp_path, Authored(geometry))
+    memory.open_namespace(SPACE)
+    meet(memory, "ada")
+    remember(memory, "key", "  Ada\thid  the\n key. ", ["ada"], thread="house")
+    remember(memory, "gone", "Noor left.")
+    told = [(c["surface"], c["score"]) for c in trace(ask(memory, "Where is it?"))["vector_candidates"]]
+    assert [kind for kind, _ in told] == [*KINDS, "episode", "observation", "derived_memory"]
+    assert [score for _, score in told] == pytest.approx([0.8] * 5 + [0.28] * 3, abs=1e-6)
 
 
 # What may be shown
