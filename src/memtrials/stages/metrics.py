@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal, TypeVar
 
 from memtrials import benchmarks, errata
@@ -24,7 +24,8 @@ from memtrials.judging.verdicts import STRICT, UnreadableError, read_verdict
 from memtrials.ledger import Ledger
 from memtrials.llm.local import is_bundled
 from memtrials.llm.money import longest_reply
-from memtrials.metrics import accuracy, agreement
+from memtrials.metrics import accuracy, agreement, recipes
+from memtrials.metrics.context import efficiency
 from memtrials.metrics.numbers import (
     Agreement,
     Attribution,
@@ -42,9 +43,10 @@ from memtrials.metrics.retrieval import places
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
 from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen, choose
-from memtrials.stages import contrasts, locating, tradeoffs
+from memtrials.stages import contexts, contrasts, locating, tradeoffs
 from memtrials.stages.common import Options
 from memtrials.stages.contrasts import ALL_PAIRS, Contrasting
+from memtrials.tokens import ENCODING, Vocabulary, count_tokens
 
 View = Literal["latest", "first"]
 By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
@@ -58,6 +60,12 @@ SPLITS: dict[str, Callable[[Header, str | None], str]] = {
     "repeat": lambda trial, type_: str(trial.repeat),
 }
 
+RATIOS = ("context-compression", "context-reduction")
+EXTREMES: dict[str, Callable[[list[float]], float | None]] = {
+    "median": partial(percentile, q=50),
+    "min": min,
+    "max": max,
+}
 UNITS = {"mean": "score", "median": "rank"}
 """A number's unit by its measure's summary, where it has another name."""
 
@@ -67,7 +75,9 @@ class MetricsRequest:
     """How to fold. reader and judge: names or ids to keep (None: all). view: `latest` takes the last record of each
     question instead of the mean over its repeats, as MemoryBear does; `first` the first one. errata: also show each
     share without the questions whose gold is known to be wrong or doubtful, and what true answers can reach.
-    contrasting: which differences are wanted."""
+    contrasting: which differences are wanted. lexical: recipes by which answers are compared with gold answers.
+    context: contexts beside whole histories, which are read from the data again. vocabularies: others to count contexts
+    in. cost: what judged numbers cost, at today's prices."""
 
     by: By | None = None
     view: View | None = None
@@ -76,6 +86,10 @@ class MetricsRequest:
     metrics: tuple[str, ...] = ()
     errata: bool = False
     contrasting: Contrasting = ALL_PAIRS
+    lexical: tuple[str, ...] = ()
+    context: bool = False
+    vocabularies: tuple[Vocabulary, ...] = ()
+    cost: bool = False
 
 
 def run(request: MetricsRequest, options: Options) -> Report:
@@ -111,6 +125,8 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
     scores = list(folding.scores.values())
     differences, not_compared = contrasts.differences(index, scores, request.contrasting, by_type=folding.by_type)
     notes += [*not_compared, *contrasts.order(index, numbers), *tradeoffs.notes(index, numbers)]
+    points = folding.tradeoffs(numbers)
+    numbers += tradeoffs.costs(index, points, subset=folding.subset) if request.cost else []
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
         numbers,
@@ -126,7 +142,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         [d for name in chosen.benchmarks for d in folding.departures(benchmarks.find(name), name)],
         differences,
         contrasts.repeats(scores),
-        folding.tradeoffs(numbers),
+        points,
     )
 
 
@@ -223,7 +239,10 @@ class _Folding:
         self.on_results = [h for h in index.of("verdict") if not probing.probed(h)]
         self.failures = [some[-1] for work, some in index.failures.items() if work not in index.done]
         self.scores: dict[tuple[Cell, str], Scores] = {}
-        self._tokens: dict[str, int] = {}
+        self.words = words_compared(dict.fromkeys(request.lexical))
+        self.wordless = {name: why for recipe in request.lexical for name, why in recipes.unavailable(recipe).items()}
+        self._tokens: dict[tuple[str, Vocabulary], int] = {}
+        self._histories: dict[str, contexts.Histories] = {}
         self._questions: dict[tuple[str, Asks], dict[Place, Question]] = {}
         self._errata: dict[str, errata.Listed] = {}
 
@@ -616,12 +635,21 @@ class _Folding:
     def _of_answers(self, benchmark: Benchmark, cell: Cell, answers: Sequence[Header]) -> list[Number]:
         """Formulas over answers' texts. A question without an answer counts as for verdicts."""
         numbers = []
-        for measure in (m for m in benchmark.measures if m.reads == "answer"):
+        of_words = [replace(measure, asks=benchmark.worded) for measure in self.words]
+        for measure in (*(m for m in benchmark.measures if m.reads == "answer"), *of_words):
             questions = self.questions(cell.benchmark, measure.asks)
             groups: dict[str | None, list[Header]] = defaultdict(list)
             for said in answers:
                 if (place := (said.task or "", said.query or "")) in questions:
                     groups[self._group(self.lineage(said), questions[place][1])].append(said)
+            reason = self.wordless.get(measure.name)
+            if measure in of_words and (reason or not questions):
+                null = Number(cell, measure.name, "score", None, 0, 0, reason=reason or "there are no gold answers")
+                numbers += [
+                    replace(null, of=len(self._in_group(questions, group)), group=group, subset=self.subset)
+                    for group in ([group for group, _ in _in_order(benchmark, groups)] or [None])
+                ]
+                continue
             for group, some in _in_order(benchmark, groups):
                 scope, means = self._in_group(questions, group), self._measured(measure, some)
                 make: Make = partial(self._of_measure, benchmark, measure, cell)
@@ -707,17 +735,65 @@ class _Folding:
                 means = {place: nested_mean(some) for place, some in counts.items()}
                 unknown = "the contexts are unknown"
                 numbers.append(self._summary(name, "tokens", cell, group, means, questions, len(golds), reason=unknown))
+        numbers += self._extents(cell, group, trials, paths, len(golds))
         efforts = [body.effort for _, body in trials if body.effort is not None]
         loaded = any(effort.workers > 1 for effort in efforts)
         return numbers + _latency(cell, group, "retrieval", [e.seconds for e in efforts], len(trials), loaded)
 
-    def _context_tokens(self, trial: Header, context: str) -> int:
-        from memtrials.tokens import count_tokens
-
+    def _context_tokens(self, trial: Header, context: str, vocabulary: Vocabulary = ENCODING) -> int:
         assert trial.content is not None
-        if trial.content not in self._tokens:
-            self._tokens[trial.content] = count_tokens(context)
-        return self._tokens[trial.content]
+        if (trial.content, vocabulary) not in self._tokens:
+            self._tokens[trial.content, vocabulary] = count_tokens(context, vocabulary)
+        return self._tokens[trial.content, vocabulary]
+
+    def _extents(
+        self,
+        cell: Cell,
+        group: str | None,
+        trials: Sequence[tuple[Header, RetrievalBody]],
+        paths: Sequence[tuple[str, ...]],
+        of: int,
+    ) -> list[Number]:
+        """How long contexts are, beside whole histories and in other vocabularies, as far as that is asked for: mean,
+        median, least and most of questions."""
+        if not (self.request.context or self.request.vocabularies):
+            return []
+        whole = self._histories.setdefault(cell.benchmark, contexts.Histories(self.index, cell.benchmark))
+        values: dict[str, dict[Place, list[tuple[tuple[str, ...], float]]]] = {
+            f"context-tokens-{name}": {} for name in self.request.vocabularies
+        }
+        if self.request.context:
+            values |= {name: {} for name in ("context-tokens", "history-tokens", *RATIOS)}
+        for (trial, body), path in zip(trials, paths, strict=True):
+            place = (trial.task or "", trial.query or "")
+            found: dict[str, float | None] = {}
+            if body.context is not None:
+                for name in self.request.vocabularies:
+                    found[f"context-tokens-{name}"] = self._context_tokens(trial, body.context, name)
+            if self.request.context:
+                found["history-tokens"] = full = whole.tokens(place[0])
+                if body.context is not None:
+                    found["context-tokens"] = retrieved = self._context_tokens(trial, body.context)
+                    found |= zip(RATIOS, efficiency(retrieved, full), strict=True)
+            for metric, value in found.items():
+                if value is not None:
+                    values[metric].setdefault(place, []).append((path, value))
+        numbers = []
+        for metric, by_place in values.items():
+            means = {place: nested_mean(some) for place, some in by_place.items()}
+            unit = "ratio" if metric in RATIOS else "tokens"
+            reason = "the contexts are unknown"
+            if metric in ("history-tokens", *RATIOS) and not values["history-tokens"]:
+                reason = whole.reason
+            elif metric in RATIOS and values["context-tokens"]:
+                reason = "all contexts are empty"
+            mean = self._summary(metric, unit, cell, group, means, self.questions(cell.benchmark), of, reason=reason)
+            numbers += [mean] if metric != "context-tokens" else []  # that one is always there
+            rest = replace(mean, interval=None, clusters=None, deff=None)
+            for which, make in EXTREMES.items():
+                value = make(list(means.values())) if means else None
+                numbers.append(replace(rest, metric=f"{metric}-{which}", value=value))
+        return numbers
 
     def _summary(
         self,
@@ -902,6 +978,20 @@ class _Folding:
             len(gaps),
             (max(-1.0, between.low), min(1.0, between.high)) if between else None,
         )
+
+
+def words_compared(names: Iterable[str]) -> list[Measure]:
+    """The measures of answers' words by these recipes, whose comparisons are made once for all of them. A question with
+    several gold answers is compared with the first. Raises UserError for an unknown recipe."""
+    compared = cache(recipes.lexical)
+
+    def measure(recipe: str, name: str) -> Measure:
+        about = f"the answer's words beside the gold answer's, by the recipe {recipe}"
+        return Measure(
+            name, about, lambda answer, gold: compared(recipe, answer, gold.answers[0])[name], "mean", reads="answer"
+        )
+
+    return [measure(recipe, name) for recipe in names for name in recipes.lexical(recipe, "", "")]
 
 
 def _agreement(
