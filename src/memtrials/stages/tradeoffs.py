@@ -14,7 +14,7 @@ from dataclasses import replace
 from memtrials.index import LedgerIndex
 from memtrials.judging import probing
 from memtrials.llm.money import cost, price
-from memtrials.llm.roles import OFFLINE
+from memtrials.llm.roles import OFFLINE, SYSTEM
 from memtrials.metrics.frontier import frontier
 from memtrials.metrics.numbers import Cell, Number, Place, Question, Tradeoff
 from memtrials.records import AnswerBody, Header, IngestBody, RetrievalBody, VerdictBody, sha256
@@ -103,6 +103,7 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
         dollars.append(None if trial.usd is None or paid is None else trial.usd + paid)
         mute |= {"system"} if trial.usd is None else set()
         mute |= {"reader"} if paid is None else set()
+    mute |= {"system"} if len(dollars) < number.of else set()
     known = [d for d in dollars if d is not None]
     assert number.value is not None
     return Tradeoff(
@@ -126,7 +127,7 @@ def _unpriced(index: LedgerIndex, cell: Cell, mute: Collection[str]) -> str:
     """Why it isn't known what questions cost. mute: those of whom some question's cost isn't known."""
     embeds = endpoint_model(index.config(cell.system).settings) if "system" in mute else None
     reads = index.config(cell.reader).settings.get("model") if cell.reader and "reader" in mute else None
-    missing = [model for model in (embeds, reads) if model not in (None, OFFLINE) and price(str(model)) is None]
+    missing = [model for model in (embeds, reads) if model not in (None, OFFLINE, SYSTEM) and price(str(model)) is None]
     if missing:
         return f"no price in prices.toml: {', '.join(missing)}"
     return f"what its calls took isn't known of every question: {' and '.join(sorted(mute))}"
@@ -172,13 +173,14 @@ def _judged(index: LedgerIndex) -> dict[tuple[Cell, str], list[float | None]]:
 
 
 def _read(index: LedgerIndex, trial: Header, cell: Cell) -> tuple[float | None, float | None]:
-    """Seconds and dollars of a reader's first answer; None where they aren't known, or there is no answer."""
+    """Seconds and dollars of a reader's first answer, beside the trial's own; None where they aren't known, or there is
+    no answer."""
     for child in index.children.get(trial.id, ()):
         if child.kind == "answer" and child.reader == cell.reader and child.repeat == 1:
             call = index.ledger.body(child, AnswerBody).call
             model = str(index.config(cell.reader or "").settings.get("model"))
             if call is None:
-                return (0.0, 0.0) if model == OFFLINE else (None, None)
+                return (0.0, 0.0) if model in (OFFLINE, SYSTEM) else (None, None)
             timed = call.seconds if call.attempts == 1 else None
             return timed, cost(call, model)
     return None, None
@@ -222,7 +224,7 @@ def notes(index: LedgerIndex, numbers: Sequence[Number]) -> list[str]:
     for (system, _), k in by_k.items():
         several[k].add(system)
     found = [
-        f"{n.cell.benchmark}: {n.value * 1000:.2f} ms of every retrieval are the harness' own (median of none, n = {n.n})"
+        f"{n.cell.benchmark}: {n.value * 1000:.2f} ms of a retrieval are the harness' own (median of none, n = {n.n})"
         for n in numbers
         if n.metric == "retrieval-seconds-p50" and n.group is None and n.value is not None
         if index.config(n.cell.system).settings.get("system") == "none"
