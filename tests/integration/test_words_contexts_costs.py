@@ -22,7 +22,8 @@ from support.embedding_server import EmbeddingServer
 from support.locomo import FOLDER
 from support.longmemeval import sample as instances
 from support.model_server import ModelServer, always, ok
-from support.trials import answer, judge, records, stage
+from support.released import listed_locomo, write
+from support.trials import answer, ended, judge, records, stage
 
 pytestmark = pytest.mark.usefixtures("quick")
 SAID = "he lives in Porto"
@@ -236,3 +237,11 @@ def test_latencies_say_how_much_of_them_is_the_harness_own(read: Path):
     ]
     said = f"{statistics.median(took) * 1000:.2f} ms of a retrieval are the harness' own (median of none, n = 15)"
     assert f"locomo@sample: {said}" in notes
+
+
+def test_what_an_imported_system_took_is_unknown_and_not_zero(read: Path, tmp_path: Path):
+    ended(call_cli("import", str(write(tmp_path / "theirs.json", listed_locomo())), "--trials", str(read)))
+    found = numbers(read, "--cost", benchmark="locomo@sample", system="imported-theirs")
+    for name in ("accuracy-usd", "accuracy-usd-per-right"):
+        assert found[name]["value"] is None
+        assert found[name]["reason"] == "what its calls took isn't known of every question: reader and system"

@@ -45,7 +45,9 @@ class _Trial:
 
 def _dollars(index: LedgerIndex, ingest: Header, usage: Mapping[str, int] | None) -> float | None:
     """What a system's own calls would have cost alone; None where it doesn't say. One that keeps its states here and
-    asks no endpoint costs nothing."""
+    asks no endpoint costs nothing; an imported result has no state."""
+    if index.ledger.body(ingest, IngestBody).namespace is None:
+        return None
     model = endpoint_model(index.config(ingest.system or "").settings)
     if model is None:
         here = sha256([index.parent(ingest).content, ingest.system, None]) == ingest.content
