@@ -11,8 +11,6 @@ from memtrials.metrics import audit
 from memtrials.metrics.audit import Rate
 from memtrials.metrics.differences import Difference
 
-Place = tuple[str, str]
-
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question's verdict as it stood when the sample was drawn. verdict: the record; item: its name in the sample."""

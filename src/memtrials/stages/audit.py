@@ -40,7 +40,7 @@ from memtrials.metrics.audited import (
     Stratum,
 )
 from memtrials.metrics.differences import difference, holm
-from memtrials.metrics.numbers import Cell
+from memtrials.metrics.numbers import Cell, Place
 from memtrials.metrics.statistics import mean_interval
 from memtrials.records import AnswerBody, Header, RetrievalBody, VerdictBody
 from memtrials.selection import choose
@@ -56,8 +56,6 @@ ANSWERS = dict.fromkeys(("1", "yes", "y", "true", "right"), 1.0) | dict.fromkeys
 
 MOST_TEXT = 2**31 - 1
 """Characters of one cell: a context may be longer than the 131,072 that the csv module reads by itself."""
-
-Place = tuple[str, str]
 
 
 # --- sample -----------------------------------------------------------------------------------------------------
