@@ -314,6 +314,15 @@ def _write_parts(fd: int, parts: list[bytes], offset: int) -> None:
             rest = rest[count:]
 
 
+def sync_path(path: Path) -> None:
+    """Wait until what a file or folder holds is on disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _repair(fd: int, path: Path, found: Scan) -> None:
     """Keep whole records, move the incomplete tail to a file of its own, close the array again."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")

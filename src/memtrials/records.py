@@ -16,7 +16,6 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import orjson
-from ulid import ULID
 
 from memtrials.errors import Cause, FailureClass
 
@@ -395,6 +394,8 @@ def text_sha256(text: str) -> str:
 
 def new_id() -> str:
     """A new ULID."""
+    from ulid import ULID  # a stage with nothing to do makes none, and this import takes its time
+
     return str(ULID())
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 
 import pytest
 
 Report = Callable[[str, str, str], None]
 ROW = "bench"
 """The property of a test's report that holds a row, which also a worker of several sends home."""
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _nothing_old_to_collect() -> Iterator[None]:
+    """What the tests before left in memory isn't looked through again at every measurement."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def ratio(one: Callable[[], object], other: Callable[[], object], rounds: int) -
     return statistics.median(a / b for a, b in pairs), statistics.median(ones), statistics.median(others)
 
 
-def settled(measure: Callable[[], float], good: Callable[[float], bool], tries: int = 3) -> float:
+def settled(measure: Callable[[], float], good: Callable[[float], bool], tries: int = 6) -> float:
     """The measurement, taken again (at most `tries` times in all) while a busy neighbour may have spoilt it."""
     value = measure()
     for _ in range(tries - 1):

@@ -110,7 +110,7 @@ def bare(trials: Path, url: str) -> float:
     """Seconds for each reply when a bare loop sends prompts of the same length."""
     with Ledger.open(trials) as ledger:
         bodies = [ledger.body(trial, RetrievalBody) for trial in LedgerIndex(ledger).of("retrieval")]
-    prompts = [reader_messages("{context}", body.question, body.date, body.context) for body in bodies]
+    prompts = [reader_messages({"prompt": "{context}"}, body) for body in bodies]
     texts: list[str | None] = []
 
     async def loop() -> None:

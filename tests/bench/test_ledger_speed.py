@@ -272,14 +272,14 @@ def test_pending_costs_little_more_than_reading(size: int, large: Path, small_re
     pairs = []
 
     def measure() -> float:
-        for _ in range(5):
+        for _ in range(5 if size == 50_000 else 1):  # what is only printed is measured once
             ours = pending(path)
             began = time.process_time()
             warm(path)
             pairs.append((ours, time.process_time() - began))
         return statistics.median(ours[0] / reading for ours, reading in pairs[-5:])
 
-    factor = settled(measure, lambda value: value <= 3)
+    factor = settled(measure, lambda value: value <= 3, tries=6 if size == 50_000 else 1)
     peak = max(ours[1] for ours, _ in pairs)
     report(
         f"pending on 1 GB of {size // 1000} KB records / reading the bytes",

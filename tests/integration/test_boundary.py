@@ -6,24 +6,19 @@ Twin: a second copy differs in private fields alone, and everything that crossed
 and naive-rag come through the gold door: a query's gold is handed to them, and to no other system.
 """
 
-import dataclasses
 import re
 import shutil
-import ssl
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import memtrials.systems as all_systems
 from memtrials.benchmarks.base import Session, Turn
-from memtrials.llm.offline import OfflineReader
-from memtrials.records import AnswerBody
 from memtrials.stages import fetch as fetch_stage
-from memtrials.systems.base import Plugin
-from memtrials.systems.embedding import CachedEmbedder, WordLlama
+from support.boundary import Crossed, spy_on, without_names
 from support.canary import CanaryCopy, canary_copy
 from support.model_server import ModelServer, always, ok
 from support.trials import files, records, stage
@@ -32,92 +27,8 @@ SYSTEMS = [name for name in all_systems.names() if not all_systems.load(name).pl
 """Systems on this machine; what a service is told stands in its requests, and its own tests look at those."""
 
 GOLD_DOOR = ("in-context", "naive-rag")
-INTERFACE = ("create", "add", "fork", "freeze", "discard", "exists", "query", "query_with_gold", "close")
 TELLING = (b"inmind", b"naive_query", b"lme_s_background", b"target", b"evidence", b"gold")
 """Words of our own that would tell a system or reader where it is."""
-
-
-class Call(NamedTuple):
-    """A call of a system's method; args without the gold that a control was handed."""
-
-    system: str
-    method: str
-    args: tuple[Any, ...]
-    gold: Any = None
-
-
-class Asked(NamedTuple):
-    """What the offline reader was asked."""
-
-    question: str
-    date: str | None
-    context: str
-
-
-@dataclasses.dataclass
-class Crossed:
-    """Everything that crossed a boundary in one run of all stages, with the run's files."""
-
-    copy: CanaryCopy
-    trials: Path
-    cache: Path
-    calls: list[Call] = dataclasses.field(default_factory=list)
-    embedded: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # role, text
-    asked: list[Asked] = dataclasses.field(default_factory=list)
-    requests: list[Any] = dataclasses.field(default_factory=list)
-    to_judge: list[Any] = dataclasses.field(default_factory=list)
-    guided: list[Any] = dataclasses.field(default_factory=list)
-
-    def records(self, kind: str) -> list[dict[str, Any]]:
-        """The ledger's records of a kind."""
-        return records(self.trials, kind)
-
-
-def spy_on(crossed: Crossed, patch: pytest.MonkeyPatch) -> None:
-    """Stand at every boundary: each system's methods, texts to embed, the offline reader."""
-    plugin_of, vectors, embed, read = all_systems.plugin, CachedEmbedder.vectors, WordLlama.embed, OfflineReader.answer
-
-    def plugin(name: str) -> Plugin:
-        plain = plugin_of(name)
-
-        def opened(state: Any, surroundings: Any) -> Any:
-            kind = state["retriever"] if name == "embedded" else name
-            crossed.calls.append(Call(kind, "open", (dict(state), surroundings)))
-            return watched(plain.open(state, surroundings), kind)
-
-        return dataclasses.replace(plain, open=opened)
-
-    def watched(system: Any, kind: str) -> Any:
-        for method in INTERFACE:
-            if hasattr(system, method):
-                setattr(system, method, recorded(getattr(system, method), kind, method))
-        return system
-
-    def recorded(call: Callable[..., Any], kind: str, method: str) -> Callable[..., Any]:
-        def spied(*args: Any) -> Any:
-            gold = args[-1] if method == "query_with_gold" else None
-            crossed.calls.append(Call(kind, method, args[:-1] if gold else args, gold))
-            return call(*args)
-
-        return spied
-
-    def vectors_of(self: Any, texts: Any, role: Any) -> Any:
-        crossed.embedded.extend((role, text) for text in texts)
-        return vectors(self, texts, role)
-
-    def embed_of(self: Any, text: str, role: Any) -> Any:
-        crossed.embedded.append((role, text))
-        return embed(self, text, role)
-
-    async def read_by(self: OfflineReader, question: str, date: str | None, context: str) -> AnswerBody:
-        crossed.asked.append(Asked(question, date, context))
-        return await read(self, question, date, context)
-
-    patch.setattr(all_systems, "plugin", plugin)
-    patch.setattr(CachedEmbedder, "vectors", vectors_of)
-    patch.setattr(WordLlama, "embed", embed_of)
-    patch.setattr(OfflineReader, "answer", read_by)
-    patch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
 
 
 def run_all(copy: CanaryCopy, folder: Path) -> Crossed:
@@ -310,18 +221,6 @@ def test_no_request_to_a_reader_holds_anything_private(here: Crossed) -> None:
 
 
 # --- twins ------------------------------------------------------------------------------------------------------
-
-
-def without_names(calls: list[Call]) -> list[Any]:
-    """Calls with every namespace and user replaced by the order of its appearance, and without gold."""
-    order: dict[str, str] = {}
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value):
-            return order.setdefault(value, f"name {len(order)}")
-        return value
-
-    return [(c.system, c.method, tuple(map(plain, c.args))) for c in calls if c.method != "open"]
 
 
 def test_twins_give_the_same_calls_contexts_and_prompts(here: Crossed, there: Crossed) -> None:

@@ -5,57 +5,30 @@ The spies are those of the InMind proof; here they stand beside the LoCoMo sampl
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from integration.test_boundary import Crossed, spy_on, without_names
 from memtrials.benchmarks.base import Session
 from memtrials.benchmarks.locomo import CATEGORIES
-from support.canary import CanaryCopy, locomo_copy
-from support.model_server import ModelServer, always, ok
-from support.trials import files, records, stage
+from support.boundary import Crossed, run_guided, without_names
+from support.canary import locomo_copy
+from support.trials import files, records
 
 SYSTEMS = ("bm25", "hybrid", "none", "full-context", "always-visible", "in-context", "naive-rag")
 QUESTIONS = 15
 TELLING = (b"locomo", b"dia_id", b"D1:", b"session_", b"img_url", b"observation", b"adversarial", b"conv-1")
 
 
-def run_all(copy: CanaryCopy, folder: Path) -> Crossed:
-    """Build, replay, fetch, answer offline and by a model, blind; then a guided reader, and a judge."""
-    folder.mkdir()
-    crossed = Crossed(copy, folder / "trials.json", folder.with_name(f"{folder.name}-cache"))
-    env = {"MEMTRIALS_CACHE": str(crossed.cache)}
-    (data,) = copy.folder.iterdir()
-    with pytest.MonkeyPatch.context() as patch, ModelServer(always(ok("Noted."))) as server:
-        spy_on(crossed, patch)
-        env |= server.environment()
-        stage(crossed.trials, "build", "locomo", "--data", str(data), "--allow-modified")
-        stage(crossed.trials, "replay", *SYSTEMS, env=env)
-        stage(crossed.trials, "fetch", env=env)
-        stage(crossed.trials, "answer", env=env)
-        stage(crossed.trials, "answer", "--reader", "model-a", "--force", "--workers", "1", env=env)
-        crossed.requests = server.requests[:]
-        only = ("--system", "bm25", "--workers", "1")
-        stage(crossed.trials, "answer", "--reader", "model-a", "--profile", "memorybear", "--force", *only, env=env)
-        crossed.guided = server.requests[len(crossed.requests) :]
-        del server.requests[:]
-        server.script = always(ok('{"score": 0}'))
-        stage(crossed.trials, "judge", "--judge", "model-j", *only, env=env)
-        crossed.to_judge = server.requests[:]
-    return crossed
-
-
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     folder = tmp_path_factory.mktemp("canary")
-    return run_all(locomo_copy(folder / "data", "here"), folder / "run")
+    return run_guided("locomo", locomo_copy(folder / "data", "here"), SYSTEMS, folder / "run")
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     folder = tmp_path_factory.mktemp("twin")
-    return run_all(locomo_copy(folder / "data", "there"), folder / "run")
+    return run_guided("locomo", locomo_copy(folder / "data", "there"), SYSTEMS, folder / "run")
 
 
 def judged(crossed: Crossed) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from memtrials.benchmarks.base import Benchmark
 from memtrials.errors import unknown
@@ -14,6 +13,8 @@ GROUP = "memtrials.benchmarks"
 
 def names() -> list[str]:
     """The names of all benchmarks that can be built here."""
+    from importlib.metadata import entry_points
+
     return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
 
 
@@ -26,6 +27,8 @@ def find(name: str) -> Benchmark:
     if base in BUILT_IN:
         module = import_module(BUILT_IN[base])
     else:
+        from importlib.metadata import entry_points  # what is built in is found without it, which takes its time
+
         found = [entry for entry in entry_points(group=GROUP) if entry.name == base]
         if not found:
             raise unknown("benchmark", base, names())

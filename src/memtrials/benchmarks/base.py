@@ -78,6 +78,11 @@ def every(query: Query, gold: Gold) -> bool:
     return True
 
 
+def answered(query: Query, gold: Gold) -> bool:
+    """Questions that have a gold answer."""
+    return bool(gold.answers)
+
+
 @dataclass(frozen=True)
 class Metric:
     """A verdict: what it reads, who may decide it and by which prompt or rule.
@@ -233,8 +238,9 @@ class Benchmark:
     release; published: the variants that can be class P.
     attribute(verdicts, by_rule=…) is the class of one task's trials (MEASURING §7); without it each question has
     one, by its evidence. located: the metrics whose wrong verdicts are looked into; probed: the evidence that a
-    storage probe asks for. condition: what every table says of the data as a whole. probes(gold, other) constructs
-    answers from a question's gold and that of another one of its type (None: there is no other).
+    storage probe asks for. worded: the questions whose gold answer's words an answer can be compared with. condition:
+    what every table says of the data as a whole. probes(gold, other) constructs answers from a question's gold and that
+    of another one of its type (None: there is no other).
     """
 
     name: str
@@ -258,6 +264,7 @@ class Benchmark:
     attribute: Callable[..., str] | None = None
     located: tuple[str, ...] = ()
     probed: Callable[[Gold], Sequence[str]] = lambda gold: gold.evidence
+    worded: Asks = answered
     condition: str | None = None
     probes: Callable[[Gold, Gold | None], Probes] | None = None
 

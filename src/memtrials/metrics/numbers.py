@@ -29,7 +29,8 @@ class Cell(NamedTuple):
 @dataclass(frozen=True)
 class Number:
     """One published number with what must go with it. unit: `share`, `score` (a mean in [0, 1] that counts nothing),
-    `tokens`, `seconds` or `rank`. part: the part or other average of the metric's questions that it is about.
+    `tokens`, `ratio`, `seconds`, `dollars` or `rank`. part: the part or other average of the metric's questions that it
+    is about.
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.
@@ -210,7 +211,7 @@ class Departure:
 class Tradeoff:
     """What one judged number costs. budget: tokens asked for, if any. context_tokens: mean; cut: of how many `trials`
     the context was cut; seconds: median of retrieval and answer together, over single successful attempts; usd: mean
-    dollars of a question, the state's share with it (None: somebody didn't say). on_latency_frontier,
+    dollars of a question, the state's share with it; unpriced: why it isn't known. on_latency_frontier,
     on_cost_frontier: no other system does as well for less; None for controls, and where the price isn't known.
     """
 
@@ -226,6 +227,7 @@ class Tradeoff:
     trials: int
     seconds: float | None
     usd: float | None
+    unpriced: str | None = None
     on_latency_frontier: bool | None = None
     on_cost_frontier: bool | None = None
 

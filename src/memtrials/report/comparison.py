@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from memtrials.metrics.compared import Change, Comparison, Flip, Pair
 from memtrials.report.contrasts import difference_json, print_table
-from memtrials.stages.comparing import Change, Comparison, Flip, Pair
 
 if TYPE_CHECKING:
     from rich.console import Console

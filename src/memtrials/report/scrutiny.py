@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from memtrials.metrics.audit import Rate
-    from memtrials.stages.audit import AuditReport, Sampled
+    from memtrials.metrics.audited import AuditReport, Sampled
 
 LONGEST = 60
 """Characters of a question or gold that a table shows."""

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memtrials.metrics.numbers import Attribution, Cell, Departure, Number, ProbeRate, Report
+from memtrials.metrics.recipes import RECIPES
 from memtrials.report import contrasts, curves
 from memtrials.report.waterfalls import print_waterfall
 
@@ -146,7 +147,9 @@ def print_report(report: Report, console: Console) -> None:
     if not report.numbers:
         console.print("no results yet: replay, fetch, answer and judge come first")
     for title, some_numbers in _tables(report).items():
-        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric)]
+        words = [n for n in some_numbers if n.metric.rpartition("-")[0] in RECIPES]
+        extents = _extents(some_numbers)
+        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric) and n not in words and n not in extents]
         shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
         _print_table(f"{title}: verdicts", [n for n in shares if "@k" not in n.metric], report, console)
         unjudged = dict.fromkeys(n.metric for n in numbers if n.reason == "needs a model judge")
@@ -154,6 +157,8 @@ def print_report(report: Report, console: Console) -> None:
             console.print(f"  not measured ({', '.join(unjudged)}): needs a model judge", style="dim", soft_wrap=True)
         measured = [n for n in shares if "@k" in n.metric] + [n for n in numbers if n.unit != "share"]
         _print_table(f"{title}: retrieval and cost", measured, report, console)
+        _print_extents(f"{title}: tokens of contexts and histories", extents, report, console)
+        _print_words(f"{title}: words of answers and gold answers", words, report, console)
         _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
     contrasts.print_differences(report, lambda config: _label(config, report), console)
     contrasts.print_repeats(report, lambda config: _label(config, report), console)
@@ -289,6 +294,69 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
     console.print(table)
 
 
+EXTREMES = ("median", "min", "max")
+
+
+def _extents(numbers: Iterable[Number]) -> list[Number]:
+    """Those of how long contexts are, where more than the mean was asked for."""
+    some = list(numbers)
+    named = {n.metric.rpartition("-")[0] for n in some if n.metric.endswith("-median")}
+    return [n for n in some if n.metric in named or n.metric.rpartition("-")[0] in named]
+
+
+def _print_extents(title: str, numbers: Iterable[Number], report: Report, console: Console) -> None:
+    """A row for each system and what was counted; mean, median, least and most."""
+    from rich.table import Table
+
+    rows: dict[tuple[str, str | None, str], dict[str, Number]] = defaultdict(dict)
+    for number in numbers:
+        name, _, which = number.metric.rpartition("-")
+        of, column = (name, which) if which in EXTREMES else (number.metric, "mean")
+        rows[number.cell.system, number.group, of][column] = number
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("system", no_wrap=True)
+    table.add_column("")
+    for heading in ("mean", *EXTREMES, "n"):
+        table.add_column(heading, justify="right")
+    for (system, group, of), row in sorted(rows.items(), key=lambda row: row[0][0] in report.controls):
+        cells = [_value(row[name]) if row[name].value is not None else "–" for name in ("mean", *EXTREMES)]
+        said = row["mean"].reason or f"{row['mean'].n:,}"
+        table.add_row(_row_label(system, group, report), of.replace("-", " "), *cells, said)
+    console.print(table)
+
+
+def _print_words(title: str, numbers: Iterable[Number], report: Report, console: Console) -> None:
+    """A row for each system and measure of a recipe, a column for each reader and class."""
+    from rich.table import Table
+
+    rows: dict[tuple[str, str | None, str], dict[tuple[str, str], Number]] = defaultdict(dict)
+    columns: dict[tuple[str, str], None] = {}
+    without: dict[str, list[str]] = defaultdict(list)
+    for number in numbers:
+        if number.value is None and number.score is None:
+            without[number.reason or ""].append(number.metric)
+            continue
+        column = (_label(number.cell.reader or "", report), number.class_ or "")
+        columns[column] = None
+        part = ", ".join(name for name in (number.metric, number.part) if name)
+        rows[number.cell.system, number.group, part][column] = number
+    if rows:
+        table = Table(title=title, title_justify="left", header_style="bold")
+        table.add_column("system", no_wrap=True)
+        table.add_column("measure", no_wrap=True)
+        for reader, class_ in columns:
+            table.add_column(f"{reader}\nclass {class_}", justify="right")
+        for (system, group, part), row in sorted(rows.items(), key=lambda row: row[0][0] in report.controls):
+            cells = [_shown(row.get(column)) for column in columns]
+            table.add_row(_row_label(system, group, report), part, *cells)
+        console.print(table)
+    for reason, names in without.items():
+        said = f"  not measured ({', '.join(dict.fromkeys(names))}): {reason}"
+        console.print(said, style="dim", soft_wrap=True, markup=False)
+
+
 def _print_rankings(title: str, numbers: Sequence[Number], report: Report, console: Console) -> None:
     """A row for each system and ranking measure, a column for each k."""
     from rich.table import Table
@@ -367,6 +435,8 @@ def _in_unit(value: float, unit: str) -> str:
         "score": f"{value:.3f}",
         "seconds": f"{value * 1000:.1f} ms",
         "tokens": f"{value:,.0f}",
+        "ratio": f"{value:.3f}",
+        "dollars": f"${value:.6f}",
         "rank": f"{value:g}",
     }[unit]
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from memtrials.index import LedgerIndex
+from memtrials.judging import probing
 from memtrials.llm.money import cost, price
-from memtrials.llm.roles import OFFLINE
+from memtrials.llm.roles import OFFLINE, SYSTEM
 from memtrials.metrics.frontier import frontier
 from memtrials.metrics.numbers import Cell, Number, Place, Question, Tradeoff
-from memtrials.records import AnswerBody, Header, IngestBody, RetrievalBody, sha256
+from memtrials.records import AnswerBody, Header, IngestBody, RetrievalBody, VerdictBody, sha256
 from memtrials.systems.embedding import endpoint_model
 
 
@@ -44,7 +45,9 @@ class _Trial:
 
 def _dollars(index: LedgerIndex, ingest: Header, usage: Mapping[str, int] | None) -> float | None:
     """What a system's own calls would have cost alone; None where it doesn't say. One that keeps its states here and
-    asks no endpoint costs nothing."""
+    asks no endpoint costs nothing; an imported result has no state."""
+    if index.ledger.body(ingest, IngestBody).namespace is None:
+        return None
     model = endpoint_model(index.config(ingest.system or "").settings)
     if model is None:
         here = sha256([index.parent(ingest).content, ingest.system, None]) == ingest.content
@@ -88,6 +91,7 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
     cell = number.cell
     seconds: list[float] = []
     dollars: list[float | None] = []
+    mute: set[str] = set()
     tokens: list[int] = []
     cut = 0
     for header in trials:
@@ -99,6 +103,9 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
         if trial.seconds is not None and took is not None:
             seconds.append(trial.seconds + took)
         dollars.append(None if trial.usd is None or paid is None else trial.usd + paid)
+        mute |= {"system"} if trial.usd is None else set()
+        mute |= {"reader"} if paid is None else set()
+    mute |= {"system"} if len(dollars) < number.of else set()
     known = [d for d in dollars if d is not None]
     assert number.value is not None
     return Tradeoff(
@@ -113,18 +120,69 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
         cut=cut,
         trials=len(dollars),
         seconds=statistics.median(seconds) if seconds else None,
-        usd=sum(known) / len(known) if known and len(known) == len(dollars) else None,
+        usd=sum(known) / len(known) if known and not mute else None,
+        unpriced=_unpriced(index, cell, mute) if mute else None,
     )
 
 
+def _unpriced(index: LedgerIndex, cell: Cell, mute: Collection[str]) -> str:
+    """Why it isn't known what questions cost. mute: those of whom some question's cost isn't known."""
+    embeds = endpoint_model(index.config(cell.system).settings) if "system" in mute else None
+    reads = index.config(cell.reader).settings.get("model") if cell.reader and "reader" in mute else None
+    missing = [model for model in (embeds, reads) if model not in (None, OFFLINE, SYSTEM) and price(str(model)) is None]
+    if missing:
+        return f"no price in prices.toml: {', '.join(missing)}"
+    return f"what its calls took isn't known of every question: {' and '.join(sorted(mute))}"
+
+
+def costs(index: LedgerIndex, points: Iterable[Tradeoff], *, subset: bool) -> list[Number]:
+    """What judged answers cost in dollars, for every point with a reader: a question, a right answer, and apart from
+    both what judging a question cost.
+
+    A right answer costs what all questions cost over how many are right: mean cost over score (MEASURING §9).
+    """
+    judged = _judged(index)
+    numbers = []
+    for point in (point for point in points if point.cell.reader is not None):
+        per_right = point.usd / point.value if point.usd is not None and point.value else None
+        spent = judged.get((point.cell, point.metric), [])
+        known = [dollars for dollars in spent if dollars is not None]
+        judging = sum(known) / len(known) if known and len(known) == len(spent) else None
+        none_right = None if point.value else "no answer is right"
+        said: tuple[tuple[str, float | None, int, str | None], ...] = (
+            ("usd", point.usd, point.trials, point.unpriced),
+            ("usd-per-right", per_right, point.trials, point.unpriced or none_right),
+            ("judge-usd", judging, len(spent), "the judge's price or what it took isn't known"),
+        )
+        for name, value, n, reason in said:
+            metric, reason = f"{point.metric}-{name}", reason if value is None else None
+            number = Number(point.cell, metric, "dollars", value, n if value is not None else 0, n, reason=reason)
+            numbers.append(replace(number, class_=point.class_, subset=subset))
+    return numbers
+
+
+def _judged(index: LedgerIndex) -> dict[tuple[Cell, str], list[float | None]]:
+    """Dollars of every first verdict on an answer, by cell and metric; a rule takes none."""
+    found: dict[tuple[Cell, str], list[float | None]] = defaultdict(list)
+    for header in index.of("verdict"):
+        if header.repeat == 1 and header.reader and not probing.probed(header):
+            cell = Cell(header.benchmark or "", header.system or "", header.fetch or "", header.reader, header.judge)
+            model = str(index.config(header.judge or "").settings.get("model"))
+            call = index.ledger.body(header, VerdictBody).call
+            dollars = (0.0 if model == OFFLINE else None) if call is None else cost(call, model)
+            found[cell, header.metric or ""].append(dollars)
+    return found
+
+
 def _read(index: LedgerIndex, trial: Header, cell: Cell) -> tuple[float | None, float | None]:
-    """Seconds and dollars of a reader's first answer; None where they aren't known, or there is no answer."""
+    """Seconds and dollars of a reader's first answer, beside the trial's own; None where they aren't known, or there is
+    no answer."""
     for child in index.children.get(trial.id, ()):
         if child.kind == "answer" and child.reader == cell.reader and child.repeat == 1:
             call = index.ledger.body(child, AnswerBody).call
             model = str(index.config(cell.reader or "").settings.get("model"))
             if call is None:
-                return (0.0, 0.0) if model == OFFLINE else (None, None)
+                return (0.0, 0.0) if model in (OFFLINE, SYSTEM) else (None, None)
             timed = call.seconds if call.attempts == 1 else None
             return timed, cost(call, model)
     return None, None
@@ -160,14 +218,19 @@ def _best(points: Sequence[Tradeoff], paid: Callable[[Tradeoff], float | None]) 
 
 
 def notes(index: LedgerIndex, numbers: Sequence[Number]) -> list[str]:
-    """What must be said of contexts that a number of items made: it counts unlike units, and can be more than there
-    are."""
+    """What must be said of latencies, part of which is the harness' own, and of contexts that a number of items made:
+    it counts unlike units, and can be more than there are."""
     asked = {(n.cell.system, n.cell.fetch): index.config(n.cell.fetch).settings for n in numbers}
     by_k = {place: s["k"] for place, s in asked.items() if "k" in s and "budget" not in s}
     several: dict[int, set[str]] = defaultdict(set)
     for (system, _), k in by_k.items():
         several[k].add(system)
-    found = []
+    found = [
+        f"{n.cell.benchmark}: {n.value * 1000:.2f} ms of a retrieval are the harness' own (median of none, n = {n.n})"
+        for n in numbers
+        if n.metric == "retrieval-seconds-p50" and n.group is None and n.value is not None
+        if index.config(n.cell.system).settings.get("system") == "none"
+    ]
     if any(len(systems) > 1 for systems in several.values()):
         found.append("k counts unlike units: see the tokens beside the scores, or compare at an equal --budget")
     beyond: dict[tuple[str, int], set[str]] = defaultdict(set)

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,8 @@ def plugin(name: str) -> Plugin:
     if name in BUILT_IN:
         module = import_module(BUILT_IN[name])
     else:
+        from importlib.metadata import entry_points
+
         found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
         if not found:
             raise unknown("kind of system", name, [*BUILT_IN, *(e.name for e in entry_points(group=GROUP))])

@@ -13,7 +13,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -96,6 +95,8 @@ class WordLlama:
 
     def __init__(self, dimensions: int = 256) -> None:
         self.dimensions = dimensions
+        from importlib.metadata import version
+
         self.revision = version("wordllama")
         self._model: Any = None
 

@@ -17,6 +17,7 @@ import msgspec
 
 from memtrials.benchmarks.base import Session, turn_id
 from memtrials.errors import UserError, WorkFailedError
+from memtrials.ledger import sync_path
 
 SCHEMA = """
 CREATE TABLE turns (id INTEGER PRIMARY KEY, session INTEGER, turn INTEGER, role TEXT, speaker TEXT, time TEXT,
@@ -107,9 +108,9 @@ class Stores:
         with _writing(part):
             self._open[namespace].commit()
             self._close(namespace)
-            _sync(part)
+            sync_path(part)
             part.rename(self.path(namespace))
-            _sync(self.folder)
+            sync_path(self.folder)
 
     def discard(self, namespace: str) -> None:
         """Remove a store, frozen or not."""
@@ -168,14 +169,6 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path}: this state can't be written ({reason}); make room or fix it, then run again"
         ) from None
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def remove_parts(folder: Path) -> int:
