@@ -125,7 +125,8 @@ class TimelineSource(msgspec.Struct, frozen=True):
 
 class TaskBody(Body, frozen=True, kw_only=True):
     """Everything later stages need of a task without its data. sessions: the digest of every session, in order (in
-    the file `session_digests`, because an ingest's `sessions` is a number)."""
+    the file `session_digests`, because an ingest's `sessions` is a number); of a scripted life, of every event. needs:
+    what a system must be able to do to be told of it."""
 
     release: Release
     data: str
@@ -134,6 +135,7 @@ class TaskBody(Body, frozen=True, kw_only=True):
     turns: int
     queries: tuple[Query, ...]
     gold: tuple[Gold, ...]
+    needs: tuple[str, ...] = ()
 
     def query(self, query_id: str) -> Query:
         """The query of that id. Raises KeyError."""
@@ -191,11 +193,63 @@ class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
     waited_seconds: float = 0.0
 
 
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a system with memories of several kinds says of an item: by its own id and by the one it was given.
+
+    episode_external_id: of the episode an observation belongs to, or the first that a memory was derived from.
+    """
+
+    kind: str
+    internal_id: str
+    external_id: str | None = None
+    episode_external_id: str | None = None
+    rationale: tuple[str, ...] = ()
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One retrieved memory. rank counts from 1; turns are neutral turn ids (None: the system gives no evidence), in
+    the file `turn_ids`, because elsewhere `turns` is a number."""
+
+    rank: int
+    text: str
+    score: float | None = None
+    turns: tuple[str, ...] | None = msgspec.field(default=None, name="turn_ids")
+    time: str | None = None
+    memory: Memory | None = None
+
+
+class Operated(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An operation of a scripted life. step: the event's place in the timeline, -1 before the first.
+
+    operation_id: the system's own name for it; reported: its own report, as JSON text; seconds: measured.
+    """
+
+    step: int
+    operation: str
+    operation_id: str | None = None
+    reported: str | None = None
+    seconds: float | None = None
+
+
+class Restarted(msgspec.Struct, frozen=True):
+    """A restart in a life, probed by the next query before and after. restored: identities that the system then knew.
+
+    items_before, items_after: what the probe brought back.
+    """
+
+    step: int
+    query: str
+    restored: int
+    items_before: tuple[Item, ...]
+    items_after: tuple[Item, ...]
+
+
 class IngestBody(Body, frozen=True, kw_only=True):
     """A state. namespace and user are random and opaque; an imported result has no state (namespace null). usage: what
     the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from. stores:
     what a service keeps it in. skipped_turns: turns that the system doesn't take. imported_from: the manifest of a
-    state that others made; ids_leaked: it goes by names that tell which task it is."""
+    state that others made; ids_leaked: it goes by names that tell which task it is. operations, restarts: of a scripted
+    life, in order."""
 
     namespace: str | None
     user: str | None = None
@@ -211,17 +265,8 @@ class IngestBody(Body, frozen=True, kw_only=True):
     skipped_turns: int = 0
     imported_from: str | None = None
     ids_leaked: bool = False
-
-
-class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One retrieved memory. rank counts from 1; turns are neutral turn ids (None: the system gives no evidence), in
-    the file `turn_ids`, because elsewhere `turns` is a number."""
-
-    rank: int
-    text: str
-    score: float | None = None
-    turns: tuple[str, ...] | None = msgspec.field(default=None, name="turn_ids")
-    time: str | None = None
+    operations: tuple[Operated, ...] = ()
+    restarts: tuple[Restarted, ...] = ()
 
 
 class Fit(msgspec.Struct, frozen=True):

@@ -233,7 +233,8 @@ class Plugin:
     system doesn't take; raises UserError for a session that it can't take at all. at_once: it may be called from
     several threads. manifest(path, tasks): the states of a manifest, for a benchmark's tasks in order.
     preflight: one question end to end, as lines of what, value and source. control: stands apart in tables. opens_gold:
-    comes through the gold door. silent: its contexts are always empty, so no budget shapes them.
+    comes through the gold door. silent: its contexts are always empty, so no budget shapes them. lives: it can be told
+    of a life event by event (`systems/life.py`), as far as its capabilities go; named: by the script's own names.
     """
 
     name: str
@@ -256,3 +257,5 @@ class Plugin:
     control: bool = False
     opens_gold: bool = False
     silent: bool = False
+    lives: bool = False
+    named: bool = False
