@@ -32,18 +32,19 @@ def frozen_texts(scenarios: tuple[Scenario, ...]) -> list[str]:
 
 
 def test_every_scenario_has_vectors_for_all_its_texts(scenarios: tuple[Scenario, ...]):
-    bound = bind(scenarios, store_of([*frozen_texts(scenarios), "something else"]), 16)
+    bound = bind(scenarios, store_of([*frozen_texts(scenarios), "something else"]))
     assert list(bound) == [scenario.fixture_id for scenario in scenarios]
     for scenario in scenarios:
         vectors = bound[scenario.fixture_id]
-        assert {len(vectors.vector(text)) for text in embedded_texts(scenario)} == {16}
+        width = 16 if scenario.geometry is None else scenario.geometry.vector_size
+        assert {len(vectors.vector(text)) for text in embedded_texts(scenario)} == {width}
 
 
 def test_every_missing_text_of_all_scenarios_is_told(scenarios: tuple[Scenario, ...]):
     gone = ["Ines Calder", "Where did Runa leave the red valve manual after oiling the beam engine?"]
     kept = [text for text in frozen_texts(scenarios) if text not in gone]
     with pytest.raises(UserError) as raised:
-        bind(scenarios, store_of(kept), 16)
+        bind(scenarios, store_of(kept))
     told = [str(raised.value), *raised.value.details]
     assert len(told) == 2
     for text in gone:
@@ -52,13 +53,6 @@ def test_every_missing_text_of_all_scenarios_is_told(scenarios: tuple[Scenario, 
 
 def test_only_a_geometry_does_without_a_store(scenarios: tuple[Scenario, ...]):
     authored = [scenario for scenario in scenarios if scenario.geometry is not None]
-    assert len(bind(authored, None, 8)) == 15
+    assert len(bind(authored, None)) == 15
     with pytest.raises(UserError, match="scenario 'graded-similarity' takes its vectors from a store, and none is set"):
-        bind(scenarios, None, 8)
-
-
-def test_vectors_of_another_width_are_refused(scenarios: tuple[Scenario, ...]):
-    with pytest.raises(UserError, match="its vectors have 16 components, and 8 is set"):
-        bind(scenarios, store_of(frozen_texts(scenarios)), 8)
-    with pytest.raises(UserError, match="8 components and the store holds 7"):
-        bind(scenarios, store_of(frozen_texts(scenarios)), 7)
+        bind(scenarios, None)

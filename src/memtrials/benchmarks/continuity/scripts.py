@@ -31,7 +31,7 @@ MERGED_FROM = {"correct": 901, "link": 903, "query": 951}
 """Where the numbers of other events begin in a merged life, whose remembered events are numbered from 1."""
 
 
-CATALOGUE, MANIFEST = "catalogue.json", "manifest.json"
+CATALOGUE, MANIFEST, STORE = "catalogue.json", "manifest.json", "store.json"
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +135,11 @@ def catalogue_path() -> Path:
 def manifest_path() -> Path:
     """What a store for that fixture has to hold and to say."""
     return evaluation() / "continuity" / MANIFEST
+
+
+def catalogue_store_path() -> Path:
+    """The vectors of that fixture's frozen scenarios, of the bundled model."""
+    return evaluation() / "continuity" / STORE
 
 
 def catalogue(scripts: Path, seed: int = SEED) -> bytes:
