@@ -1,6 +1,18 @@
 """The command line: parses, calls one function, prints. Nothing heavy is imported before a command runs."""
 
-from memtrials.cli import attributing, comparing, data, evidence, exchange, ledger, scrutiny, stages
+from memtrials.cli import attributing, comparing, data, embeddings, evidence, exchange, ledger, scrutiny, stages
 from memtrials.cli.root import cli, main
 
-__all__ = ["attributing", "cli", "comparing", "data", "evidence", "exchange", "ledger", "main", "scrutiny", "stages"]
+__all__ = [
+    "attributing",
+    "cli",
+    "comparing",
+    "data",
+    "embeddings",
+    "evidence",
+    "exchange",
+    "ledger",
+    "main",
+    "scrutiny",
+    "stages",
+]

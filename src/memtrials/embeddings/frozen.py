@@ -8,7 +8,10 @@ than which others, and by how much. It is a gate for authors: where an ordering 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -19,6 +22,7 @@ import msgspec
 
 from memtrials.embeddings.surfaces import bare
 from memtrials.errors import UserError
+from memtrials.ledger import sync_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 
 STORE_SCHEMA = 2
 MANIFEST_SCHEMA = 1
+REPLACING = 4
+"""How often a store is put into its place where that isn't permitted, as while another program reads it."""
+PAUSE = 0.025
+"""Seconds after the first time; after the second twice as long, and so on."""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +120,7 @@ def store_problems(store: Store) -> list[str]:
             found.append(f"{place}: text_sha256 is {entry.text_sha256}, and its text has {text_key(entry.text)}")
         if len(entry.embedding) != store.vector_size:
             found.append(f"{place}: {len(entry.embedding)} numbers, and vector_size is {store.vector_size}")
-        if not all(map(_is_single, entry.embedding)):
+        if not _are_single(entry.embedding):
             found.append(f"{place}: a number that isn't finite in float32")
     for n, (one, other) in enumerate(pairwise(store.entries), 1):
         if other.text_sha256 <= one.text_sha256:
@@ -157,16 +165,14 @@ def match_problems(manifest: Manifest, vectors: Mapping[str, Sequence[float]]) -
     missing = dict.fromkeys(text.text for text in manifest.texts if text.text not in vectors)
     if missing:
         return [f"no vector for {text!r} (SHA-256 {text_key(text)})" for text in missing]
-    texts = {text.id: text.text for text in manifest.texts}
     found = []
     for ordering in manifest.similarity_orderings:
-        anchor = vectors[texts[ordering.anchor_id]]
         try:
-            cosines = [(name, cosine(anchor, vectors[texts[name]])) for name in ordering.descending_ids]
+            cosines = cosines_of(ordering, manifest, vectors)
         except ValueError as error:
             found.append(f"ordering {ordering.description!r}: {error}")
             continue
-        for (nearer, high), (farther, low) in pairwise(cosines):
+        for (nearer, high), (farther, low) in pairwise(cosines.items()):
             if not high > low + ordering.min_margin:
                 found.append(
                     f"ordering {ordering.description!r}: {nearer!r} has cosine {high:.4f} to {ordering.anchor_id!r} "
@@ -174,6 +180,13 @@ def match_problems(manifest: Manifest, vectors: Mapping[str, Sequence[float]]) -
                     f"{ordering.min_margin}; rewrite the texts"
                 )
     return found
+
+
+def cosines_of(ordering: Ordering, manifest: Manifest, vectors: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The cosine of each text of an ordering to its anchor, by id, in the ordering's order. Raises ValueError."""
+    texts = {text.id: text.text for text in manifest.texts}
+    anchor = vectors[texts[ordering.anchor_id]]
+    return {name: cosine(anchor, vectors[texts[name]]) for name in ordering.descending_ids}
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
@@ -187,6 +200,51 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     if norms == 0:
         raise ValueError("a vector of length zero")
     return float(np.float32(np.dot(first, second)) / norms)
+
+
+def store_of(model: str, dimension_policy: str, source: str, vectors: Mapping[str, NDArray[np.float32]]) -> Store:
+    """A store of vectors by text, of which there is one at least; each number is the shortest decimal of its float32.
+
+    Raises ValueError for vectors of several sizes.
+    """
+    sizes = sorted({len(vector) for vector in vectors.values()})
+    if len(sizes) > 1:
+        raise ValueError(f"vectors of {' and of '.join(map(str, sizes))} dimensions")
+    entries = (Entry(text_key(text), text, tuple(float(str(x)) for x in vector)) for text, vector in vectors.items())
+    ordered = tuple(sorted(entries, key=lambda entry: entry.text_sha256))
+    return Store(STORE_SCHEMA, model, sizes[0], dimension_policy, source, ordered)
+
+
+def canonical(store: Store) -> bytes:
+    """A store as it is written: JSON with an indent of two, and LF at the end."""
+    return (json.dumps(msgspec.to_builtins(store), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_store(store: Store, path: Path) -> None:
+    """Write a store whole and durably, in place of one that is there. Raises UserError; what was there is left then."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("xb") as file:
+            file.write(canonical(store))
+            file.flush()
+            os.fsync(file.fileno())
+        _put(fresh, path)
+        sync_path(path.parent)
+    except OSError as error:
+        raise UserError(f"{path}: can't be written ({error.strerror}); what was there is as it was") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _put(fresh: Path, path: Path) -> None:
+    for attempt in range(1, REPLACING):
+        try:
+            fresh.replace(path)
+        except PermissionError:
+            time.sleep(PAUSE * attempt)
+        else:
+            return
+    fresh.replace(path)
 
 
 class Frozen:
@@ -249,11 +307,11 @@ def _read(path: Path, of: type[_File], schema: int) -> _File:
         raise UserError(f"{path}: {error}") from None
 
 
-def _is_single(number: float) -> bool:
+def _are_single(numbers: Sequence[float]) -> bool:
     import numpy as np
 
     with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.float32(number)))
+        return bool(np.isfinite(np.array(numbers, np.float32)).all())
 
 
 def _repeated(values: Sequence[str]) -> list[str]:

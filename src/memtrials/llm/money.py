@@ -64,6 +64,18 @@ def window(model: str) -> int | None:
     return size
 
 
+def takes_dimensions(model: str) -> bool:
+    """Whether an embedding model can be asked for a number of dimensions; True unless the table says otherwise. Raises
+    UserError."""
+    path = evaluation() / "models.toml"
+    table = _table(path)
+    name = _named(table, model)
+    takes = True if name is None else table[name].get("dimensions", True)
+    if not isinstance(takes, bool):
+        raise UserError(f"{path}, [{name}]: dimensions must be true or false")
+    return takes
+
+
 def _named(table: Mapping[str, Any], model: str, returned: str | None = None) -> str | None:
     """The row of a model: the name that was asked for, else the one that came back, else these without the date of a
     snapshot. Nothing else is guessed: names that begin alike are other models at other prices."""

@@ -72,9 +72,10 @@ class _TroubleError(Exception):
 
 @dataclass
 class _Tries:
-    """The tries of one request. pause: seconds before the next one."""
+    """The tries of one request. most: how many there may be; pause: seconds before the next one."""
 
     began: float
+    most: int = ATTEMPTS
     made: int = 0
     pause: float = 0.0
 
@@ -87,7 +88,9 @@ class _Tries:
         """Whether to try no more after this error. A text that was refused will be again, so content isn't retried."""
         assert isinstance(error, _TroubleError)
         busy = time.monotonic() - self.began + (error.trouble.wait or 0.0)
-        return error.trouble.class_ != "transient" or self.made >= ATTEMPTS or busy > MAX_SECONDS
+        if error.trouble.class_ != "transient" or busy > MAX_SECONDS:
+            return True
+        return self.made >= self.most and not error.trouble.no_path
 
 
 class EndpointEmbedder:
@@ -157,6 +160,18 @@ class EndpointEmbedder:
                 pieces += [piece[half:], piece[:half]]
                 if _TOO_MANY.search(error.trouble.message):
                     self._most_texts = half
+
+    def request(self, texts: Sequence[str]) -> list[Made]:
+        """The vectors of texts, in order, from one request that isn't sent again: it may have been paid for, and nobody
+        can tell. Only where nothing is at the URL but for its `/v1` is it sent there.
+
+        Raises WorkFailedError.
+        """
+        tries = _Tries(time.monotonic(), most=1)
+        try:
+            return self._bounded(texts, tries)
+        except _TroubleError as error:
+            raise self._failed(error, tries, texts) from None
 
     def _bounded(self, texts: Sequence[str], tries: _Tries) -> list[Made]:
         import backoff
@@ -275,7 +290,7 @@ class EndpointEmbedder:
         self._closed = trouble.class_ == "fatal"
         hint = {
             "fatal": "; check the model, its base URL, its key and its dimensions",
-            "content": f"; the text has {len(texts[0]):,} characters",
+            "content": f"; the text has {len(texts[0]):,} characters" if len(texts) == 1 else f"; {len(texts)} texts",
             "transient": "",
         }[trouble.class_]
         place = self._place()
