@@ -91,8 +91,9 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A question asked after step `after` of the timeline (None: after the last). unit: what is scored once and is
-    sampled and sharded as a whole. cluster: questions that share it aren't independent (MEASURING §5)."""
+    """A question asked after step `after` of the timeline (-1: before the first; None: when all is told, of the
+    frozen state). unit: what is scored once and is sampled and sharded as a whole. cluster: questions that share it
+    aren't independent (MEASURING §5)."""
 
     id: str
     text: str
@@ -136,6 +137,11 @@ class TaskBody(Body, frozen=True, kw_only=True):
     queries: tuple[Query, ...]
     gold: tuple[Gold, ...]
     needs: tuple[str, ...] = ()
+
+    @property
+    def scripted(self) -> bool:
+        """Whether its queries have places in the timeline, where replay asks them."""
+        return any(query.after is not None for query in self.queries)
 
     def query(self, query_id: str) -> Query:
         """The query of that id. Raises KeyError."""

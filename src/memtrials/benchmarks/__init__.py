@@ -7,7 +7,9 @@ from importlib import import_module
 from memtrials.benchmarks.base import Benchmark
 from memtrials.errors import unknown
 
-BUILT_IN = {name: f"memtrials.benchmarks.{name}" for name in ("inmind", "locomo", "longmemeval")}
+BUILT_IN = {name: f"memtrials.benchmarks.{name}" for name in ("inmind", "locomo", "longmemeval")} | {
+    "continuity": "memtrials.benchmarks.continuity.suite"
+}
 GROUP = "memtrials.benchmarks"
 
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from memtrials.errors import UserError
 from memtrials.records import Gold, Query, Release, TaskBody, sha256
+from memtrials.settings import Settings
+
+if TYPE_CHECKING:
+    from memtrials.systems.embedding import Embedder
+    from memtrials.systems.life import Script
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -241,6 +246,9 @@ class Benchmark:
     storage probe asks for. worded: the questions whose gold answer's words an answer can be compared with. condition:
     what every table says of the data as a whole. probes(gold, other) constructs answers from a question's gold and that
     of another one of its type (None: there is no other).
+    readers: none where no answers are asked for. bundled: where its data is when nobody says. life(data, benchmark,
+    task, body) reads a scripted life again, for tasks whose queries have places; vectors(data, tasks, settings) are
+    those that these tasks declare, settled for all before the first is replayed. Both raise UserError.
     """
 
     name: str
@@ -267,6 +275,9 @@ class Benchmark:
     worded: Asks = answered
     condition: str | None = None
     probes: Callable[[Gold, Gold | None], Probes] | None = None
+    bundled: Callable[[], Path] | None = None
+    life: Callable[[Path, str, str, TaskBody], Script] | None = None
+    vectors: Callable[[Path, Sequence[str], Settings], Mapping[str, Embedder]] | None = None
 
     @property
     def judge_prompts(self) -> list[str]:

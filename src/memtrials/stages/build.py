@@ -23,7 +23,7 @@ BATCH = 200
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Which benchmark to build from which folder. data None: where `memtrials data get` put it."""
+    """Which benchmark to build from which folder. data None: what comes along, or what `memtrials data get` got."""
 
     benchmark: str
     data: Path | None = None
@@ -51,7 +51,8 @@ def load(request: BuildRequest, settings: Settings) -> tuple[Benchmark, Loaded]:
     variant = request.variant or named or None
     if variant is not None and variant not in benchmark.variants:
         raise unknown(f"variant of {benchmark.name}", variant, benchmark.variants)
-    data = request.data or datasets.folder_for_build(benchmark.name, variant, settings)
+    bundled = benchmark.bundled() if benchmark.bundled else None
+    data = request.data or bundled or datasets.folder_for_build(benchmark.name, variant, settings)
     return benchmark, benchmark.load(data, LoadOptions(variant, request.allow_modified))
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember
+from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember, Restart
 from memtrials.systems.embedding import Embedder
 
 LifeEvent = Remember | Correct | Forget | Link
 """What happens to a memory. `event_id` and every external id are opaque, unless its plugin is `named`."""
+
+DECLARED = "declared"
+"""The embedding of a system whose vectors are those that each script declares."""
 
 Operation = Literal[
     "remember",
@@ -51,6 +54,15 @@ class Life:
     namespace: str
     entities: tuple[Known, ...]
     vectors: Embedder | None = None
+
+
+class Script(NamedTuple):
+    """A life by its author's names: what it begins with, its events, one for each step of the timeline, and a digest of
+    each."""
+
+    life: Life
+    events: tuple[LifeEvent | Restart, ...]
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ calls the same object never appears in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -118,6 +118,13 @@ class Remember(_Event, frozen=True, kw_only=True, tag="remember"):
     def derived_id(self) -> str:
         """The id of the derived memory that it implies."""
         return f"{self.external_id}:derived"
+
+    @property
+    def said(self) -> list[str]:
+        """Its texts: one, or `surface=text` for each of the three objects where they say different things."""
+        if self.surface_texts is msgspec.UNSET:
+            return [self.text]
+        return [f"{surface}={text}" for surface, text in msgspec.structs.asdict(self.surface_texts).items()]
 
 
 class Correct(_Event, frozen=True, kw_only=True, tag="correct"):
@@ -310,6 +317,11 @@ def _geometry(block: Any) -> Geometry | None:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))
+
+
+def moment(time: datetime) -> str:
+    """A time as it is written: RFC 3339 in UTC, whole seconds where it has no fraction."""
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 # --- what a scenario is made of -----------------------------------------------------------------------------------
