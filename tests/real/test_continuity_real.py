@@ -13,7 +13,8 @@ import pytest
 from memtrials.benchmarks.continuity.fixture import PATTERNS, Correct, Forget, Link, Remember, Restart, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
 from memtrials.embeddings.controllable import Controllable
-from memtrials.embeddings.frozen import Frozen, cosine, match_problems, read_manifest, read_store
+from memtrials.embeddings.frozen import Frozen, canonical, cosine, match_problems, read_manifest, read_store
+from support.cli import call_cli
 
 DATA = Path(os.environ.get("MEMTRIALS_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 FOLDER = DATA / "continuity"
@@ -69,6 +70,19 @@ def test_the_small_store_is_what_its_manifest_expects():
     assert match_problems(manifest, {entry.text: entry.embedding for entry in store.entries}) == []
     kept = Frozen(store, FOLDER / "task21_smoke_store.json", "task21-smoke-model", 3)
     assert list(kept.vector("Entity: Where is the cobalt notebook?")) == [1, 0, 0]
+    assert canonical(store) == (FOLDER / "task21_smoke_store.json").read_bytes()
+
+
+def test_validate_takes_the_small_store_for_its_own_manifest_alone():
+    store = FOLDER / "task21_smoke_store.json"
+    own, other = FOLDER / "task21_smoke_manifest.json", FOLDER / "task22_real_manifest.json"
+    fine = call_cli("embeddings", "validate", "--manifest", str(own), "--store", str(store))
+    assert (fine.code, fine.err) == (0, "")
+    assert "4 vectors of task21-smoke-model with 3 dimensions, 4 texts" in fine.out
+    wrong = call_cli("embeddings", "validate", "--manifest", str(other), "--store", str(store))
+    assert wrong.code == 2
+    texts = {text.text for text in read_manifest(other).texts}
+    assert wrong.err.count("no vector for") == len(texts)
 
 
 def test_the_large_manifest_lists_what_the_frozen_scenarios_have_embedded():

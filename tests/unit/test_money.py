@@ -17,6 +17,7 @@ from memtrials.llm.money import (
     embedding_cost,
     longest_reply,
     price,
+    takes_dimensions,
     tokens_of,
     window,
 )
@@ -205,3 +206,21 @@ def test_a_cap_is_never_crossed_whoever_spends_at_once() -> None:
     spent, reserved = asyncio.run(spend())
     assert 2.8 < spent <= 3.0  # what is left is less than the dearest call
     assert reserved == 0
+
+
+def test_which_models_take_a_number_of_dimensions_stands_in_the_table(tables: dict[str, Any]) -> None:
+    tables |= {"old": {"dimensions": False}, "new": {"context": 8}}
+    assert [takes_dimensions(name) for name in ("old", "old-2024-01-25", "new", "unknown")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    tables["old"] = {"dimensions": 256}
+    with pytest.raises(UserError, match=r"\[old\]: dimensions must be true or false"):
+        takes_dimensions("old")
+
+
+def test_ada_has_one_width() -> None:
+    assert not takes_dimensions("text-embedding-ada-002")
+    assert takes_dimensions("text-embedding-3-small")

@@ -287,7 +287,7 @@ def missing_text(text: str, model: str, path: Path) -> str:
     """What is said of a text that a store doesn't hold."""
     return (
         f"{path}: no vector of {model!r} for {text!r} (SHA-256 {text_key(text)}); put the text into the manifest and "
-        "make the store again"
+        "make the store again with `memtrials embeddings generate`"
     )
 
 
