@@ -17,6 +17,7 @@ from memtrials.records import Gold, Query, Release, TaskBody, sha256
 from memtrials.settings import Settings
 
 if TYPE_CHECKING:
+    from memtrials.benchmarks.enrichment import Graph, Naming
     from memtrials.systems.embedding import Embedder
     from memtrials.systems.life import Script
 
@@ -249,6 +250,8 @@ class Benchmark:
     readers: none where no answers are asked for. bundled: where its data is when nobody says. life(data, benchmark,
     task, body) reads a scripted life again, for tasks whose queries have places; vectors(data, tasks, settings) are
     those that these tasks declare, settled for all before the first is replayed. Both raise UserError.
+    naming: how files of what was precomputed call its tasks. derived(data, benchmark, task, body): what the data itself
+    concluded from a history, by the data's names, for tasks that need a system which can be told (`enrich`).
     """
 
     name: str
@@ -278,6 +281,8 @@ class Benchmark:
     bundled: Callable[[], Path] | None = None
     life: Callable[[Path, str, str, TaskBody], Script] | None = None
     vectors: Callable[[Path, Sequence[str], Settings], Mapping[str, Embedder]] | None = None
+    naming: Naming | None = None
+    derived: Callable[[Path, str, str, TaskBody], Graph] | None = None
 
     @property
     def judge_prompts(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 A task is one conversation; its questions are keyed by their position, because twelve texts occur twice. What a system
 is told of a turn is its speaker, its session's time, its text and, marked as not to be relied on, the caption of a
-picture. Everything else in the file is annotation. Source: snap-research/locomo, arXiv:2402.17753.
+picture. Everything else in the file is annotation; `locomo@derived` gives part of it, summaries of sessions and
+statements generated from them, to systems that take derived memories. Source: snap-research/locomo, arXiv:2402.17753.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memtrials.benchmarks import locomo_ranking
+from memtrials.benchmarks import locomo_derived, locomo_ranking
 from memtrials.benchmarks.base import (
     PLAIN,
     REFUSAL,
@@ -34,6 +35,7 @@ from memtrials.benchmarks.base import (
     Turn,
     turn_id,
 )
+from memtrials.benchmarks.enrichment import Graph, Naming, Sitting, Utterance
 from memtrials.errors import UserError
 from memtrials.metrics import lexical, locomo_f1
 from memtrials.records import DataFile, Gold, Query, Release, TaskBody, TimelineSource, clean_text, sha256
@@ -64,6 +66,9 @@ IN_TABLES = (4, 1, 2, 3, 5)
 
 NOT_MENTIONED = "Not mentioned in the conversation"
 """The right answer in the fifth category, as the official choice words it."""
+
+DERIVED = "derived"
+"""The variant with what the data concluded from each session."""
 
 MOST_PROBLEMS = 100
 MOST_ANSWER_WORDS = 60
@@ -304,6 +309,13 @@ def load(data: Path, options: LoadOptions) -> Loaded:
             f"{read.path}: not a known LoCoMo file (SHA-256 {digest[:8]}…, the released one's is "
             f"{next(iter(KNOWN))[:8]}…); add --allow-modified to build it as locomo@modified-{digest[:8]}"
         )
+    name = variant or f"modified-{digest[:8]}"
+    derives = options.variant == DERIVED
+    concluded = [_concluded(sample) for sample in read.samples] if derives else []
+    if derives:
+        if not any(found.graph for found in concluded):
+            raise UserError(f"{read.path}: has neither summaries of sessions nor generated observations to derive from")
+        name = DERIVED if variant == "10" else f"{name}-{DERIVED}"
     conversations = [sample["conversation"] for sample in read.samples]
     timelines = [_timeline(conversation) for conversation in conversations]
     release = Release(
@@ -311,7 +323,7 @@ def load(data: Path, options: LoadOptions) -> Loaded:
         files=(read.file,),
         known=variant is not None,
         attribution=SAMPLE_ATTRIBUTION if variant == "sample" else ATTRIBUTION,
-        constants=_constants(read.samples, timelines),
+        constants=_constants(read.samples, timelines) | (locomo_derived.census(concluded) if derives else {}),
     )
     tasks = []
     notes: list[str] = []
@@ -325,10 +337,11 @@ def load(data: Path, options: LoadOptions) -> Loaded:
             turns=len(turns),
             queries=tuple(_query(sample["sample_id"], n, row) for n, row in enumerate(sample["qa"])),
             gold=tuple(_gold(n, row, turns) for n, row in enumerate(sample["qa"])),
+            needs=("enrich",) if derives else (),
         )
         tasks.append((sample["sample_id"], None, body))
         notes += _notes(sample, body)
-    return Loaded(f"locomo@{variant or f'modified-{digest[:8]}'}", release, tasks, notes)
+    return Loaded(f"locomo@{name}", release, tasks, notes)
 
 
 def _constants(samples: Sequence[Mapping[str, Any]], timelines: Sequence[Sequence[Session]]) -> dict[str, int]:
@@ -453,19 +466,19 @@ def content(turn: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _reopened(data: Path) -> tuple[DataFile, dict[str, tuple[dict[str, Any], list[Session]]]]:
-    """A file that was built from: its hash, and conversations with their timelines by sample. Raises UserError."""
+    """A file that was built from: its hash, and samples with their timelines by name. Raises UserError."""
     read = _read(data)
     problems = _Problems(read.path)
     _check(read.samples, problems)
     problems.raise_if_any()
-    return read.file, {s["sample_id"]: (s["conversation"], _timeline(s["conversation"])) for s in read.samples}
+    return read.file, {s["sample_id"]: (s, _timeline(s["conversation"])) for s in read.samples}
 
 
-def _conversation(data: Path, task: str, body: TaskBody) -> tuple[dict[str, Any], list[Session]]:
-    file, conversations = _reopened(data)
+def _sample(data: Path, task: str, body: TaskBody) -> tuple[dict[str, Any], list[Session]]:
+    file, known = _reopened(data)
     if [file.sha256] != [f.sha256 for f in body.release.files]:
         raise UserError(f"{data}: not the file this ledger was built from; give it with --data")
-    return conversations[task]
+    return known[task]
 
 
 def samples(data: Path, body: TaskBody) -> list[dict[str, Any]]:
@@ -478,12 +491,13 @@ def samples(data: Path, body: TaskBody) -> list[dict[str, Any]]:
 
 def sessions(data: Path, benchmark: str, task: str, body: TaskBody) -> list[Session]:
     """The timeline of a conversation. Raises UserError."""
-    return _conversation(data, task, body)[1]
+    return _sample(data, task, body)[1]
 
 
 def export_timeline(data: Path, benchmark: str, task: str, body: TaskBody) -> dict[str, Any]:
     """One conversation in LoCoMo's own form, as a system is told it, with its questions."""
-    conversation, timeline = _conversation(data, task, body)
+    sample, timeline = _sample(data, task, body)
+    conversation = sample["conversation"]
     out: dict[str, Any] = {field: conversation[field] for field in ("speaker_a", "speaker_b")}
     for number, session in zip(session_numbers(conversation), timeline, strict=True):
         out[f"session_{number}_date_time"] = session.time
@@ -492,6 +506,44 @@ def export_timeline(data: Path, benchmark: str, task: str, body: TaskBody) -> di
             for n, turn in enumerate(session.turns, 1)
         ]
     return {"sample_id": task, "conversation": out, "questions": [query.text for query in body.queries]}
+
+
+# --- what the data concluded ------------------------------------------------------------------------------------
+
+
+def history(data: Path, benchmark: str, task: str, body: TaskBody) -> list[Sitting]:
+    """A conversation by the data's own names; what was said, without captions. Raises UserError."""
+    conversation = _sample(data, task, body)[0]["conversation"]
+    return [
+        Sitting(
+            name,
+            conversation[f"{name}_date_time"],
+            tuple(
+                Utterance(turn["dia_id"], clean_text(turn["speaker"]), clean_text(turn["text"]))
+                for turn in conversation[name]
+            ),
+        )
+        for name in (f"session_{number}" for number in session_numbers(conversation))
+    ]
+
+
+NAMING = Naming(
+    prefix="locomo",
+    dataset=lambda benchmark: "locomo",
+    workflow="deterministic-exact-source-replay-v1",
+    hashed=False,
+    history=history,
+)
+
+
+def derived(data: Path, benchmark: str, task: str, body: TaskBody) -> Graph:
+    """What the data concluded from a conversation. Raises UserError."""
+    return _concluded(_sample(data, task, body)[0]).graph
+
+
+def _concluded(sample: Mapping[str, Any]) -> locomo_derived.Concluded:
+    conversation = sample["conversation"]
+    return locomo_derived.concluded(sample, session_numbers(conversation), turn_ids(conversation))
 
 
 # --- readers ----------------------------------------------------------------------------------------------------
@@ -657,7 +709,7 @@ BENCHMARK = Benchmark(
         "eprint": "2402.17753",
         "archiveprefix": "arXiv",
     },
-    variants=("10",),
+    variants=("10", DERIVED),
     load=load,
     sessions=sessions,
     metrics=METRICS,
@@ -685,4 +737,6 @@ BENCHMARK = Benchmark(
     probes=probes,
     located=("accuracy", "gold-contained"),
     worded=answerable,
+    naming=NAMING,
+    derived=derived,
 )

@@ -36,6 +36,7 @@ from memtrials.benchmarks.base import (
     read_text,
     turn_id,
 )
+from memtrials.benchmarks.enrichment import Naming, Sitting, Utterance
 from memtrials.benchmarks.longmemeval_ranking import MEASURES, is_answerable
 from memtrials.errors import UserError
 from memtrials.metrics.lexical import contained
@@ -446,6 +447,29 @@ def export_timeline(data: Path, benchmark: str, task: str, body: TaskBody) -> di
     }
 
 
+def history(data: Path, benchmark: str, task: str, body: TaskBody) -> list[Sitting]:
+    """A task's history by names that are unique in it. Raises UserError."""
+    item = _reread(data, task, body)
+    parts = zip(identities(item["haystack_session_ids"]), _timeline(item), strict=True)
+    return [
+        Sitting(
+            name,
+            session.time or "",
+            tuple(Utterance(f"{name}:turn:{n}", turn.role, turn.content) for n, turn in enumerate(session.turns, 1)),
+        )
+        for name, session in parts
+    ]
+
+
+NAMING = Naming(
+    prefix="lme",
+    dataset=lambda benchmark: benchmark.replace("@", "-"),
+    workflow="deterministic-exact-source-replay-v2",
+    hashed=True,
+    history=history,
+)
+
+
 # --- metrics ----------------------------------------------------------------------------------------------------
 
 
@@ -627,4 +651,5 @@ BENCHMARK = Benchmark(
     parts=PARTS,
     probes=probes,
     located=("accuracy", "gold-contained"),
+    naming=NAMING,
 )

@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.enrichment import Graph
 from memtrials.errors import WorkFailedError
 from memtrials.llm.money import Purse
 from memtrials.records import Effort, Fit, Gold, Item, Store
@@ -22,6 +23,7 @@ Capability = Literal[
     "correct",
     "forget",
     "link",
+    "enrich",
     "restart",
     "evidence_ids",
     "async_indexing",
@@ -32,9 +34,10 @@ Capability = Literal[
     "multi_speaker",
     "answers",
 ]
-"""What a system can do. fork: copy a state. restart: a frozen state outlives the process. evidence_ids: items name
-their turns. verbatim: turns come back unchanged. deterministic: the same timeline gives the same answers to a query.
-event_time: session times are kept. multi_speaker: speakers' names are kept. answers: it answers by itself."""
+"""What a system can do. fork: copy a state. enrich: take in what was precomputed of a history (`Enriched`). restart: a
+frozen state outlives the process. evidence_ids: items name their turns. verbatim: turns come back unchanged.
+deterministic: the same timeline gives the same answers to a query. event_time: session times are kept. multi_speaker:
+speakers' names are kept. answers: it answers by itself."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,18 @@ class System(Protocol):
         """Release what is open."""
 
 
+@runtime_checkable
+class Enriched(Protocol):
+    """What a system with the capability `enrich` has beside the methods of `System`."""
+
+    def enrich(self, namespace: str, graph: Graph) -> None:
+        """Take in what was precomputed of the sessions that were added; called after the last of them, before `freeze`.
+
+        An episode is a session, by its position from 0 (`3`), an observation a turn (`3.0`); all references lead
+        somewhere. The same graph again changes nothing.
+        """
+
+
 class RefusedError(WorkFailedError):
     """A session that the service surely has nothing of. Any other failure of a write leaves that open."""
 
@@ -229,6 +244,8 @@ class Plugin:
     its id, with a value of their type; fetch: the `[fetch]` settings it heeds, with defaults. choices: allowed values
     by setting. resolve checks the rest and adds what else shapes a state (versions of models); open makes the system
     of resolved settings; ready raises UserError when something it needs from outside, such as a key, is missing.
+    suits(state, fetch, life) raises UserError for settings that contradict each other, or that what will be told makes
+    impossible: a scripted life (life True), a timeline (False), None where that isn't known.
     asked: the fetch configuration that settings and environment make together. fits: how many turns of a session the
     system doesn't take; raises UserError for a session that it can't take at all. at_once: it may be called from
     several threads. manifest(path, tasks): the states of a manifest, for a benchmark's tasks in order.
@@ -246,6 +263,7 @@ class Plugin:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     resolve: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda state, settings: {}
     ready: Callable[[Mapping[str, Any], Settings], None] = lambda state, settings: None
+    suits: Callable[[Mapping[str, Any], Mapping[str, Any], bool | None], None] = lambda state, fetch, life: None
     asked: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda fetch, settings: fetch
     fits: Callable[[Session], int] = lambda session: 0
     at_once: bool = False

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from memtrials.benchmarks.enrichment import DerivedType, EntityType, Relation, Stability, ThreadStatus
 from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import WorkFailedError
 
@@ -18,39 +19,6 @@ Kind = Literal["episode", "observation", "entity", "memory_thread", "derived_mem
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their rank, which settles equal scores."""
 Retention = Literal["active", "suppressed", "archived", "deleted"]
-ThreadStatus = Literal["active", "dormant", "resolved", "archived"]
-Stability = Literal["low", "medium", "high"]
-EntityType = Literal[
-    "person", "user", "assistant", "project", "concept", "tool", "document", "place", "organization", "other"
-]
-DerivedType = Literal[
-    "reflection",
-    "user_preference",
-    "assistant_preference",
-    "commitment",
-    "open_loop",
-    "character_signal",
-    "relationship_note",
-    "project_note",
-    "claim",
-    "correction",
-]
-Relation = Literal[
-    "has_observation",
-    "observed_in",
-    "mentions",
-    "involves",
-    "about",
-    "derived_from",
-    "part_of_thread",
-    "supports",
-    "contradicts",
-    "supersedes",
-    "resolves",
-    "creates_open_loop",
-    "fulfills_commitment",
-    "associated_with",
-]
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -74,10 +42,10 @@ class Draft(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields
 
 
 class Episode(Draft, frozen=True, tag="episode"):
-    """Something that happened. Times are RFC 3339."""
+    """Something that happened. Times are RFC 3339, None where nobody knows them."""
 
     summary: Text
-    started_at: str
+    started_at: str | None
     ended_at: str | None = None
     salience: Share = 0.5
     raw_refs: tuple[str, ...] = ()
@@ -88,7 +56,7 @@ class Observation(Draft, frozen=True, tag="observation"):
 
     text: Text
     episode: Text
-    observed_at: str
+    observed_at: str | None
     salience: Share = 0.5
     raw_refs: tuple[str, ...] = ()
 
