@@ -84,7 +84,7 @@ def test_reattaching_lists_every_missing_part(memory: Substrate):
     connection.close()
     with pytest.raises(UserError, match=r"missing: vectors, statistics\)"):
         memory.reattach_namespace(SPACE)
-    with pytest.raises(UserError, match=r"missing: objects, links, edges, vectors, statistics, operations\)"):
+    with pytest.raises(UserError, match=r"missing: objects, links, edges, vectors, statistics, operations, namespace\)"):
         memory.reattach_namespace("never opened")
 
 
@@ -103,11 +103,11 @@ def test_names_of_namespaces_may_hold_anything(tmp_path: Path):
     assert memory.reattach_namespace("a/b") == 0
 
 
-def test_a_log_without_its_file_is_a_namespace_that_is_there(memory: Substrate):
+def test_a_journal_without_its_file_is_a_namespace_that_is_there(memory: Substrate):
     memory.discard(SPACE)
     path = file_of(memory.folder, SPACE)
-    Path(f"{path}-wal").write_bytes(b"left behind")
-    with pytest.raises(UserError, match=r"-wal: namespace .* is already there"):
+    Path(f"{path}-journal").write_bytes(b"left behind")
+    with pytest.raises(UserError, match=r"-journal: namespace .* is already there"):
         memory.open_namespace(SPACE)
     assert not path.exists()
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from memtrials.benchmarks.enrichment import digest_of
 from memtrials.errors import UserError, unknown
 from memtrials.records import config_id
 from memtrials.settings import Settings, evaluation
@@ -22,18 +23,24 @@ BUILT_IN = {
     "in-context": "memtrials.systems.controls",
     "naive-rag": "memtrials.systems.controls",
     "memorybear": "memtrials.systems.memorybear",
+    "substrate": "memtrials.systems.substrate.plugin",
 }
 GROUP = "memtrials.systems"
+PRECOMPUTED = ("enrichment", "snapshot")
+"""The keys of `[state]` that name a file of what was precomputed, for systems that can `enrich`: one at most. Where it
+lies is no part of a system, what stands in it is: the setting becomes its SHA-256."""
 
 
 @dataclass(frozen=True)
 class SystemSpec:
-    """A system as set up: its name, everything that shapes its state, and the defaults of its fetch configuration."""
+    """A system as set up: its name, everything that shapes its state, and the defaults of its fetch configuration.
+    precomputed: where the file lies whose hash `state` has under one of those names."""
 
     name: str
     plugin: Plugin
     state: Mapping[str, Any]
     fetch: Mapping[str, Any]
+    precomputed: Path | None = None
 
     @property
     def id(self) -> str:
@@ -95,14 +102,26 @@ def load(name: str, settings: Settings | None = None) -> SystemSpec:
         kind = plugin(state["system"])
     except UserError as error:
         raise UserError(f"{path}, table [state]: {error}") from None
-    _check(path, "state", {k: v for k, v in state.items() if k != "system"}, {**kind.state, **kind.optional}, kind)
+    known = {**kind.state, **kind.optional, **(dict.fromkeys(PRECOMPUTED, "") if "enrich" in kind.capabilities else {})}
+    _check(path, "state", {k: v for k, v in state.items() if k != "system"}, known, kind)
     _check(path, "fetch", fetch, kind.fetch, kind)
+    named = [key for key in PRECOMPUTED if key in state]
+    if len(named) > 1:
+        raise UserError(f"{path}, table [state]: {' and '.join(named)} exclude each other; leave one out")
+    precomputed = path.parent / state[named[0]] if named else None
+    if precomputed is not None:
+        state = {**state, named[0]: digest_of(precomputed)}
     resolved = {**kind.state, **state, "version": kind.version}
     try:
         added = kind.resolve(resolved, settings or Settings())
     except UserError as error:
         raise UserError(f"{path}, table [state]: {error}") from None
-    return SystemSpec(path.stem, kind, {**resolved, **added}, {**kind.fetch, **fetch})
+    spec = SystemSpec(path.stem, kind, {**resolved, **added}, {**kind.fetch, **fetch}, precomputed)
+    try:
+        kind.suits(spec.state, spec.fetch, None)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return spec
 
 
 def _check(path: Path, table: str, given: Mapping[str, Any], known: Mapping[str, Any], kind: Plugin) -> None:
@@ -115,6 +134,12 @@ def _check(path: Path, table: str, given: Mapping[str, Any], known: Mapping[str,
             raise UserError(f"{path}, table [{table}]: {unknown(key, str(value), map(str, kind.choices[key]))}")
         if key == "k" and value < 1:
             raise UserError(f"{path}, table [{table}]: k is {value}; it counts items, so 1 or more")
+        if isinstance(value, dict):  # a table within a table is given whole
+            _check(path, f"{table}.{key}", value, known[key], kind)
+            if missing := [name for name in known[key] if name not in value]:
+                raise UserError(
+                    f"{path}, table [{table}.{key}]: it has no {', '.join(missing)}; give all of it or none"
+                )
 
 
 def fetch_settings(
@@ -127,11 +152,11 @@ def fetch_settings(
 
 
 def fetch_name(settings: Mapping[str, Any]) -> str:
-    """What a fetch configuration is called: `b2000` under a budget, else `k10`, or `whole` where the system knows no
-    k."""
+    """What a fetch configuration is called: `b2000` under a budget, else `k10`; the mode or `whole` where the system
+    knows no k."""
     if "budget" in settings:
         return f"b{settings['budget']}"
-    return f"k{settings['k']}" if "k" in settings else "whole"
+    return f"k{settings['k']}" if "k" in settings else str(settings.get("mode", "whole"))
 
 
 def reopen(state: Mapping[str, Any], surroundings: Surroundings) -> System:

@@ -188,7 +188,7 @@ tells two models of one name apart; an endpoint doesn't say what it runs."""
 
 def embedding_settings(state: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
     """The embedding model and revision behind a state; nothing for BM25, which has no vectors. Raises UserError."""
-    if state["retriever"] == "bm25":
+    if state.get("retriever") == "bm25":
         for key in OPTIONAL.keys() & state:
             raise UserError(f"{key} is for embeddings, and the retriever bm25 makes none; remove it")
         if state["embedding"] is not None:

@@ -48,13 +48,11 @@ class Chunk(msgspec.Struct, frozen=True):
         return self.turns[0].content if len(self.turns) == 1 else "\n".join(turn.content for turn in self.turns)
 
 
-class Stores:
-    """The states of one system, in a folder of its own."""
+class StateFiles:
+    """Where the states of one system are: a file each, in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._open: dict[str, sqlite3.Connection] = {}
-        self._sessions: dict[str, int] = {}
 
     def path(self, namespace: str) -> Path:
         """Where a frozen state is."""
@@ -63,6 +61,34 @@ class Stores:
     def part(self, namespace: str) -> Path:
         """Where a state is while it is built."""
         return self.folder / f"{namespace}.part"
+
+    def copy(self, source: str, namespace: str) -> None:
+        """Copy a file that is being built and has no transaction open."""
+        with _writing(self.part(namespace)):
+            shutil.copyfile(self.part(source), self.part(namespace))
+
+    def settle(self, namespace: str) -> None:
+        """Sync a file that is built and closed, and give it its name."""
+        part = self.part(namespace)
+        with _writing(part):
+            sync_path(part)
+            part.rename(self.path(namespace))
+            sync_path(self.folder)
+
+    def remove(self, namespace: str) -> None:
+        """Remove a state's files, whether it is frozen or not."""
+        for path in (self.part(namespace), self.path(namespace), Path(f"{self.part(namespace)}-journal")):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+
+
+class Stores(StateFiles):
+    """The states of one system that are turns and chunks."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._open: dict[str, sqlite3.Connection] = {}
+        self._sessions: dict[str, int] = {}
 
     def create(self, namespace: str) -> None:
         """Begin an empty store. Raises UserError when the folder can't be written."""
@@ -98,26 +124,21 @@ class Stores:
         """Begin a store as a copy of one being built."""
         with _writing(self.part(namespace)):
             self._open[source].commit()  # only then is its file whole
-            shutil.copyfile(self.part(source), self.part(namespace))
+            self.copy(source, namespace)
             self._connect(namespace)
         self._sessions[namespace] = self._sessions[source]
 
     def freeze(self, namespace: str) -> None:
         """Sync the store and give it its name."""
-        part = self.part(namespace)
-        with _writing(part):
+        with _writing(self.part(namespace)):
             self._open[namespace].commit()
             self._close(namespace)
-            sync_path(part)
-            part.rename(self.path(namespace))
-            sync_path(self.folder)
+        self.settle(namespace)
 
     def discard(self, namespace: str) -> None:
         """Remove a store, frozen or not."""
         self._close(namespace)
-        for path in (self.part(namespace), self.path(namespace), Path(f"{self.part(namespace)}-journal")):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                path.unlink()
+        self.remove(namespace)
 
     def _close(self, namespace: str) -> None:
         self._sessions.pop(namespace, None)

@@ -85,24 +85,24 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Substrate:
-    """Namespaces in one folder. Every method but those that open one raises WorkFailedError for a namespace that is
-    neither opened nor reattached, and for whatever it turns down."""
+    """Namespaces in one folder, each in a file by its name unless another is given. Every method but those that open
+    one raises WorkFailedError for a namespace that is neither opened nor reattached, and for whatever it turns down."""
 
     def __init__(self, folder: Path, embeddings: Embeddings) -> None:
         self.folder = folder
         self.embeddings = embeddings
         self._stores: dict[str, Store] = {}
 
-    def open_namespace(self, namespace: str) -> None:
+    def open_namespace(self, namespace: str, file: Path | None = None) -> None:
         """Begin an empty namespace. Raises UserError when any part of it exists."""
         self._free(namespace)
-        self._stores[namespace] = Store.create(self.folder, namespace)
+        self._stores[namespace] = Store.create(file or file_of(self.folder, namespace), namespace)
 
-    def reattach_namespace(self, namespace: str) -> int:
+    def reattach_namespace(self, namespace: str, file: Path | None = None) -> int:
         """Take a namespace up from its file; how many identities it holds. Raises UserError naming all that is
         missing."""
         self._free(namespace)
-        store = self._stores[namespace] = Store.reattach(self.folder, namespace)
+        store = self._stores[namespace] = Store.reattach(file or file_of(self.folder, namespace), namespace)
         return store.count()
 
     def detach(self, namespace: str) -> None:

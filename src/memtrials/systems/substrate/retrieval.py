@@ -134,11 +134,14 @@ class Retrieval(msgspec.Struct, frozen=True):
     outcomes: tuple[dict[str, Any], ...]
 
 
+def rendered(item: Found, mode: Mode) -> str:
+    """What a reader sees of an item: kind, id and rank before its text, for BM25 the text alone."""
+    return item.text if mode == "bm25_only" else f"[{item.kind}:{item.external_id} rank={item.rank}] {item.text}"
+
+
 def context_text(found: Retrieval, mode: Mode) -> str:
-    """What a reader sees: a line of kind, id and rank before each text, for BM25 the text alone."""
-    if mode == "bm25_only":
-        return "\n".join(item.text for item in found.items)
-    return "\n".join(f"[{item.kind}:{item.external_id} rank={item.rank}] {item.text}" for item in found.items)
+    """What a reader sees: the items, each on lines of its own."""
+    return "\n".join(rendered(item, mode) for item in found.items)
 
 
 def selectivity(linked: int, total: int, alpha: float = 1.0) -> float:

@@ -1,8 +1,9 @@
 """One SQLite file per namespace: objects, links and edges, vectors, statistics, operations.
 
-The file is the whole durable identity. Every operation is one transaction (write-ahead log), so a process killed at any
-moment leaves the state before it or after it. Vectors are float32 as they were given; cosines are exact. The matrix and
-nothing else is held in memory beside the file, and it is read from there again after a restart or a removal.
+The file is the whole durable identity. Every operation is one transaction (rollback journal, no syncs), so a process
+killed at any moment leaves the state before it or after it. Vectors are float32 as they were given; cosines are exact.
+The matrix and nothing else is held in memory beside the file, and it is read from there again after a restart or a
+removal.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ PARTS = {
     "statistics": "CREATE TABLE statistics (object TEXT, path TEXT, linked INTEGER, PRIMARY KEY (object, path)) "
     "WITHOUT ROWID",
     "operations": "CREATE TABLE operations (id TEXT PRIMARY KEY, digest BLOB, outcome BLOB)",
+    "namespace": "CREATE TABLE namespace (name TEXT)",
 }
 """The tables without which a namespace isn't whole."""
 INDEXES = ("CREATE INDEX edges_by_target ON edges (target, relation)",)
@@ -115,11 +117,10 @@ class Store:
         self._matrix: Matrix | None = None
 
     @classmethod
-    def create(cls, folder: Path, namespace: str) -> Store:
+    def create(cls, path: Path, namespace: str) -> Store:
         """Begin an empty namespace. Raises UserError when any part of it is there or the folder can't be written."""
-        path = file_of(folder, namespace)
         with _writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if there := next((file for file in files(path) if file.exists()), None):
                 raise UserError(f"{there}: namespace {namespace!r} is already there; remove it or reattach it")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
@@ -127,12 +128,13 @@ class Store:
             with store.transaction():
                 for statement in (*PARTS.values(), *INDEXES):
                     store._db.execute(statement)
+                store._db.execute("INSERT INTO namespace VALUES (?)", (namespace,))
         return store
 
     @classmethod
-    def reattach(cls, folder: Path, namespace: str) -> Store:
-        """Take up a namespace from its file. Raises UserError that lists every part that is missing."""
-        path = file_of(folder, namespace)
+    def reattach(cls, path: Path, namespace: str) -> Store:
+        """Take up a namespace from its file. Raises UserError that lists all missing parts, and for a file that
+        is another namespace's."""
         if not path.is_file():
             raise UserError(f"{path}: namespace {namespace!r} isn't there (missing: {', '.join(PARTS)})")
         with _writing(path):
@@ -141,7 +143,23 @@ class Store:
             if missing := [part for part in PARTS if part not in there]:
                 store.close()
                 raise UserError(f"{path}: namespace {namespace!r} isn't whole (missing: {', '.join(missing)})")
+            ((name,),) = store._db.execute("SELECT name FROM namespace")
+            if name != namespace:
+                store.close()
+                raise UserError(f"{path}: this is namespace {name!r} and not {namespace!r}")
         return store
+
+    @classmethod
+    def read(cls, path: Path) -> Store:
+        """A namespace whose file nobody writes any more, to be asked and never changed. Raises WorkFailedError."""
+        try:
+            connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
+            )
+            ((name,),) = connection.execute("SELECT name FROM namespace")
+        except sqlite3.Error as error:
+            raise refused(f"{path}: can't be read ({error})") from None
+        return cls(path, name, connection)
 
     def close(self) -> None:
         """Close the file, which then stands alone."""
@@ -434,9 +452,9 @@ def file_of(folder: Path, namespace: str) -> Path:
     return folder / f"{quote(namespace, safe='')}.sqlite"
 
 
-def files(path: Path) -> tuple[Path, Path, Path]:
-    """All files that may belong to a namespace: its own, and those of a log that wasn't written back."""
-    return path, Path(f"{path}-wal"), Path(f"{path}-shm")
+def files(path: Path) -> tuple[Path, Path]:
+    """All files that may belong to a namespace: its own, and the journal of a transaction that was cut off."""
+    return path, Path(f"{path}-journal")
 
 
 def _stored(row: Sequence[Any]) -> Stored:
@@ -447,8 +465,8 @@ def _stored(row: Sequence[Any]) -> Stored:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA synchronous = OFF")
     return connection
 
 
