@@ -227,7 +227,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 class Operated(msgspec.Struct, frozen=True, omit_defaults=True):
     """An operation of a scripted life. step: the event's place in the timeline, -1 before the first.
 
-    operation_id: the system's own name for it; reported: its own report, as JSON text; seconds: measured.
+    operation_id: the system's own name for it; reported: its own report, as JSON text; seconds: of the whole event, at
+    its first operation.
     """
 
     step: int

@@ -64,7 +64,8 @@ class Options:
 class Work:
     """One pending piece of work: its name, what it is made from, and the configuration it is made under.
 
-    config is a configuration id; spec is what the stage needs to do it.
+    config is a configuration id; spec is what the stage needs to do it. fetch: the configuration under which a scripted
+    life is asked while it is replayed.
     """
 
     key: str
@@ -74,6 +75,7 @@ class Work:
     config: str
     spec: Any = None
     metric: str | None = None
+    fetch: str | None = None
 
     @property
     def pair(self) -> Pair:
@@ -216,7 +218,7 @@ def run_plan(
         if check:
             check(index, plan)
         before = len(ledger.headers)
-        needed = {work.config for work in plan.work}
+        needed = {config for work in plan.work for config in (work.config, work.fetch)}
         configs = [record for key, record in plan.configs.items() if key in needed and key not in index.configs]
         if configs:
             ledger.append(*configs)
@@ -394,7 +396,7 @@ def failure_record(stage: str, item: Work, failure: WorkFailedError, body: Body)
             query=item.query or parent.query,
             type=parent.type,
             system=item.config if stage == "replay" else parent.system,
-            fetch=item.config if stage == "fetch" else parent.fetch,
+            fetch=item.config if stage == "fetch" else item.fetch or parent.fetch,
             reader=item.config if stage == "answer" else parent.reader,
             judge=item.config if stage == "judge" else None,
             metric=item.metric,

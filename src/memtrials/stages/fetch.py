@@ -1,7 +1,7 @@
 """fetch: ask each query of each frozen state, and record context, items and latency.
 
 Under a list of budgets a state is asked once for all of them: the largest budget's retrieval is recorded first and
-holds what came back; every smaller one is cut from it.
+holds what came back; every smaller one is cut from it. A scripted life was asked while it was replayed (`lives.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import (
-    Effort,
+    Gold,
     Header,
     IngestBody,
+    Query,
     Record,
     RetrievalBody,
     clean_text,
@@ -163,9 +164,13 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
     begun = index.begun("retrieval", "fetch")
     alone: Counter[Pair] = Counter()
     bare: Counter[Pair] = Counter()
+    lives: Counter[str] = Counter()
     for ingest in index.of("ingest"):
         system = ingest.system or ""
         if system not in wanted or not chosen.holds(ingest):
+            continue
+        if index.task(ingest.benchmark or "", ingest.task or "").scripted:
+            lives[ingest.benchmark or ""] += 1
             continue
         protocol = _protocol(index, ingest)
         if (system, protocol) not in configs:
@@ -190,15 +195,25 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
                 for config in asked:
                     key = retrieval_key(ingest, query.id, config.id)
                     plan.owe(index, Work(key, ordinal, ingest, query.id, config.id, config))
-    for pair, count in alone.items():
-        config = left[pair]
-        others = begun[pair]
-        plan.notes.append(
-            explain_guard(index, "fetch configuration", config.id, config.settings, others, pair, count, bare[pair])
-        )
-        plan.left_alone += count
-        plan.must_ask = plan.must_ask or bare[pair] > 0
+    for pair, config in left.items():
+        left_alone(index, plan, pair, config, begun[pair], alone[pair], bare[pair])
+    plan.notes += [
+        f"{benchmark}: the queries of {count} lives were asked in their places, while they were replayed; another k or "
+        "budget is for `memtrials replay`"
+        for benchmark, count in lives.items()
+    ]
     return plan
+
+
+def left_alone(
+    index: LedgerIndex, plan: Plan, pair: Pair, config: FetchConfig, others: Sequence[str], count: int, bare: int
+) -> None:
+    """Note in a plan what needs a yes because other fetch configurations have begun there."""
+    plan.notes.append(
+        explain_guard(index, "fetch configuration", config.id, config.settings, others, pair, count, bare)
+    )
+    plan.left_alone += count
+    plan.must_ask = plan.must_ask or bare > 0
 
 
 def pending_probes(
@@ -286,8 +301,19 @@ def _configs(
         if request.systems:
             plan.notes.append(f"{system}: imported results have no state to ask")
         return []
-    plugin = systems.plugin(str(kind))
     defaults = table if table is not None else body.provenance.get("fetch", {})
+    return configs_of(plan, systems.plugin(str(kind)), defaults, request, options, protocol)
+
+
+def configs_of(
+    plan: Plan,
+    plugin: Plugin,
+    defaults: Mapping[str, Any],
+    request: FetchRequest,
+    options: Options,
+    protocol: str | None,
+) -> list[FetchConfig]:
+    """The configurations that a request makes of a system's defaults, the largest budget first, announced in a plan."""
     settings = systems.fetch_settings(plugin, defaults, options.settings, k=request.k, order=request.order)
     if request.date_in_query and "k" in plugin.fetch:  # what knows no k doesn't read the query
         settings["date_in_query"] = True
@@ -319,6 +345,46 @@ def _fitted(found: Retrieved, budget: int) -> Fitted | None:
     if found.fit is None:
         return fitted
     return fitted._replace(fit=msgspec.structs.replace(fitted.fit, tokens=found.fit.tokens))
+
+
+def ask(
+    system: System, namespace: str, query: Query, gold: Gold, config: FetchConfig, options: Options
+) -> RetrievalBody:
+    """Ask one query of one state; gold is for controls that open its door. Only the system's own time is measured."""
+    before = replace(system.meter)
+    dated = query.date is not None and config.settings.get("date_in_query", False)
+    text = f"(Asked on {query.date}.) {query.text}" if dated else config.probe or query.text
+    began = time.perf_counter()
+    found: Retrieved
+    if isinstance(system, GoldDoor):
+        found = system.query_with_gold(namespace, text, query.date, config.settings, gold)
+    else:
+        found = system.query(namespace, text, query.date, config.settings)
+    effort = system.meter.effort_since(before, time.perf_counter() - began)
+    if found.effort is not None:  # what the system says of itself
+        effort = msgspec.structs.replace(found.effort, workers=options.workers or 1)
+    fitted = _fitted(found, config.budget)
+    return RetrievalBody(
+        question=config.probe or query.text,
+        date=query.date,
+        context=fitted.context if fitted else clean_text(found.context),
+        items=found.items,
+        raw=found.raw,
+        fit=fitted.fit if fitted else found.fit,
+        spans=fitted.spans if fitted else (),
+        effort=effort,
+        usage=system.meter.usage(before, before),
+        answer=None if config.budget else found.answer,  # it isn't made of what the budget leaves
+        protocol=config.settings.get("protocol"),
+    )
+
+
+def record(index: LedgerIndex, work: Work, body: RetrievalBody) -> Record:
+    """The record of what a query brought back."""
+    query = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "")
+    content = text_sha256(body.context or "")
+    header = derived(work, "retrieval", index, fetch=work.config, query=query.id, type=query.type, content=content)
+    return Record(header, body)
 
 
 class _Fetch:
@@ -470,13 +536,7 @@ class _Fetch:
             usage=None,
             raw=None,
         )
-        return self._record(index, work, cut)
-
-    def _record(self, index: LedgerIndex, work: Work, body: RetrievalBody) -> Record:
-        query = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "")
-        content = text_sha256(body.context or "")
-        header = derived(work, "retrieval", index, fetch=work.config, query=query.id, type=query.type, content=content)
-        return Record(header, body)
+        return record(index, work, cut)
 
     # --- asking ---
 
@@ -491,42 +551,12 @@ class _Fetch:
         task = index.task(ingest.benchmark or "", ingest.task or "")
         assert work.query is not None
         query = task.query(work.query)
-        before = replace(system.meter)
         state = self._states[ingest.id]
         namespace = state.namespace
         assert namespace is not None
-        config: FetchConfig = work.spec
         if state.stores and isinstance(system, Service):
             system.attach(namespace, state.stores)
-        dated = query.date is not None and config.settings.get("date_in_query", False)
-        text = f"(Asked on {query.date}.) {query.text}" if dated else config.probe or query.text
-        began = time.perf_counter()
-        found: Retrieved
-        if isinstance(system, GoldDoor):
-            found = system.query_with_gold(namespace, text, query.date, config.settings, task.gold_of(query.id))
-        else:
-            found = system.query(namespace, text, query.date, config.settings)
-        fitted = _fitted(found, config.budget)
-        body = RetrievalBody(
-            question=config.probe or query.text,
-            date=query.date,
-            context=fitted.context if fitted else clean_text(found.context),
-            items=found.items,
-            raw=found.raw,
-            fit=fitted.fit if fitted else found.fit,
-            spans=fitted.spans if fitted else (),
-            effort=self._effort(found, system.meter.effort_since(before, time.perf_counter() - began)),
-            usage=system.meter.usage(before, before),
-            answer=None if config.budget else found.answer,  # it isn't made of what the budget leaves
-            protocol=config.settings.get("protocol"),
-        )
-        return self._record(index, work, body)
-
-    def _effort(self, found: Retrieved, measured: Effort) -> Effort:
-        """What the system says a query took, else what was measured here."""
-        if found.effort is None:
-            return measured
-        return msgspec.structs.replace(found.effort, workers=self.options.workers or 1)
+        return record(index, work, ask(system, namespace, query, task.gold_of(query.id), work.spec, self.options))
 
     def _open(self, index: LedgerIndex, system: str) -> System:
         if system in self._services:

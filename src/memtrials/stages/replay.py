@@ -1,4 +1,7 @@
-"""replay: feed each task's timeline, session by session, through a system's normal write path, and freeze the state."""
+"""replay: feed each task's timeline, session by session, through a system's normal write path, and freeze the state.
+
+A scripted life is fed event by event and asked on the way: see `lives.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +21,20 @@ from memtrials.ledger import Ledger
 from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
-from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
+from memtrials.records import ConfigBody, Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
+from memtrials.stages import lives
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.fetch import FetchConfig, FetchRequest
 from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import ForeignState, Plugin, Service, Surroundings, System, Usage
 from memtrials.systems.embedded import chunk_texts
-from memtrials.systems.embedding import endpoint_model
+from memtrials.systems.embedding import Embedder, endpoint_model
 from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
 
@@ -39,7 +44,8 @@ class ReplayRequest:
     """Which systems to feed; data: where the release is, if it moved since build.
 
     manifest: a file or folder that names states made elsewhere, taken in instead of feeding. state_per_query: one state
-    for each query, for systems that learn when they are asked. limits: of what may be spent on embeddings.
+    for each query, for systems that learn when they are asked. limits: of what may be spent on embeddings. asked: how
+    scripted lives are asked on the way. lives: how often each is replayed, where not as often as anything else.
     """
 
     systems: Sequence[str]
@@ -47,6 +53,8 @@ class ReplayRequest:
     manifest: Path | None = None
     state_per_query: bool = False
     limits: CallLimits = NO_LIMITS
+    asked: FetchRequest = field(default_factory=FetchRequest)
+    lives: int | None = None
 
 
 def run(request: ReplayRequest, options: Options) -> Outcome:
@@ -88,15 +96,17 @@ def pending(
     index: LedgerIndex, specs: Sequence[SystemSpec], repeat: int, chosen: Chosen, *, by_query: bool = False
 ) -> Plan:
     """States still owed, system by system, one for each missing ordinal of each selected task, or of each of its
-    selected queries."""
+    selected queries. Scripted lives are owed by `lives.pending`."""
     plan = Plan()
     for spec in specs:
         plan.configs[spec.id] = config_record("system", spec.name, spec.state, provenance(spec))
         for task in index.of("task"):
             if (task.benchmark, task.task) not in chosen.tasks:
                 continue
-            name, queries = task.benchmark or "", index.task(task.benchmark or "", task.task or "").queries
-            wanted = [q.id for q in queries if (name, task.task, q.id) in chosen.queries] if by_query else [None]
+            name, body = task.benchmark or "", index.task(task.benchmark or "", task.task or "")
+            if body.scripted:
+                continue
+            wanted = [q.id for q in body.queries if (name, task.task, q.id) in chosen.queries] if by_query else [None]
             for query in wanted:
                 key = ingest_key(task, spec.id, query)
                 for ordinal in range(1, repeat + 1):
@@ -161,6 +171,8 @@ class _Replay:
         self._foreign: dict[tuple[str, str, str], ForeignState] = {}
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
+        self._declared: dict[tuple[str, str], Embedder] = {}
+        self._swept: dict[str, int] = {}
 
     # --- before anything is written ---
 
@@ -181,7 +193,23 @@ class _Replay:
                 plan.notes.append(f"{len(unnamed)} states aren't in {self.request.manifest}: {tasks}")
         else:
             self._journeys = journeys(index, {(work.key, work.repeat) for work in plan.work})
+            self._add_lives(index, plan, chosen)
         return plan
+
+    def _add_lives(self, index: LedgerIndex, plan: Plan, chosen: Chosen) -> None:
+        options = replace(self.options, repeat=self.request.lives or self.options.repeat)
+        owed = lives.pending(index, list(self.specs.values()), self.request.asked, options, chosen)
+        plan.work += owed.work
+        plan.notes += owed.notes
+        plan.configs.update(owed.configs)
+        plan.left_alone += owed.left_alone
+        plan.given_up += owed.given_up
+        plan.must_ask = owed.must_ask
+        for system in dict.fromkeys(work.config for work in owed.work if work.config in self._swept):
+            plan.notes.append(
+                f"{self.specs[system].name}: what a killed run left half-built was removed; its life begins anew in a "
+                "clean namespace"
+            )
 
     def _read_manifest(self, index: LedgerIndex, specs: Sequence[SystemSpec], chosen: Chosen) -> list[str]:
         assert self.request.manifest is not None
@@ -201,8 +229,8 @@ class _Replay:
             folder = stores_folder(self.options.trials) / system
             if any(folder.glob("*.part")):
                 with locks.idle(self.options.trials, "replay", system) as idle:
-                    if idle:
-                        remove_parts(folder)
+                    if idle and (removed := remove_parts(folder)):
+                        self._swept[system] = removed
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
         """Read every timeline and compare it with what build recorded; see that every system has what it needs from
@@ -216,9 +244,11 @@ class _Replay:
                 spec.plugin.ready(spec.state, self.options.settings)
             check_priced(sorted(models.values()), self.request.limits)
             self.purse = embedding_purse(index, "replay", models, self.request.limits)
-        takers = list({work.config: work.spec.plugin for work in plan.work}.values())
+        self._check_lives(index, [work for work in plan.work if work.fetch is not None])
+        fed = [work for work in plan.work if work.fetch is None]
+        takers = list({work.config: work.spec.plugin for work in fed}.values())
         by_benchmark: dict[str, dict[str, TaskBody]] = defaultdict(dict)
-        for work in plan.work:
+        for work in fed:
             name, task = work.parent.benchmark or "", work.parent.task or ""
             by_benchmark[name][task] = index.task(name, task)
         seen: dict[int, tuple[Session, str]] = {}
@@ -243,6 +273,13 @@ class _Replay:
                             "give the same data with --data"
                         )
 
+    def _check_lives(self, index: LedgerIndex, work: Sequence[Work]) -> None:
+        """Read every script and settle its vectors before the first life begins. Raises UserError."""
+        for name, task in dict.fromkeys((item.parent.benchmark or "", item.parent.task or "") for item in work):
+            body = index.task(name, task)
+            lives.script(self.data(body), name, task, body)
+        self._declared = lives.vectors(index, work, self.data, self.options.settings)
+
     def _fit(self, takers: Sequence[Plugin], session: Session, where: str) -> None:
         for kind in takers:
             try:
@@ -261,7 +298,10 @@ class _Replay:
     def forecast(self, index: LedgerIndex, plan: Plan) -> dict[str, Any]:
         """What a dry run says: states and sessions that would be fed, and what would be embedded elsewhere at most."""
         sessions = sum(len(index.task(w.parent.benchmark or "", w.parent.task or "").sessions) for w in plan.work)
-        return {"states": len(plan.work), "sessions": sessions, **embedding_forecast(self._embedded(index, plan))}
+        forecast = {"states": len(plan.work), "sessions": sessions}
+        if any(work.fetch is not None and work.spec.plugin.lives for work in plan.work):
+            return forecast  # what it embeds of an event is its own affair
+        return {**forecast, **embedding_forecast(self._embedded(index, plan))}
 
     def _embedded(self, index: LedgerIndex, plan: Plan) -> Iterator[tuple[str, int]]:
         """Model and tokens of each request for embeddings; no text goes to a model twice."""
@@ -272,7 +312,12 @@ class _Replay:
                 continue
             seen = known[model, state.get("dimensions"), state.get("revision")]
             name, task = work.parent.benchmark or "", work.parent.task or ""
-            for session in self.sessions(name, task, index.task(name, task)):
+            body = index.task(name, task)
+            if work.fetch is not None:
+                fresh = [q.text for q in body.queries if q.text not in seen]
+                seen.update(fresh)
+                yield from ((model, size) for size in request_sizes(fresh))
+            for session in self.sessions(name, task, body):
                 fresh = [t for t in dict.fromkeys(chunk_texts(session, state.get("chunk", "turn"))) if t not in seen]
                 seen.update(fresh)
                 yield from ((model, size) for size in request_sizes(fresh))
@@ -288,6 +333,11 @@ class _Replay:
             if self.request.manifest is not None and foreign is not None:
                 return [self._take_in(index, work, body, foreign)]
             turns = self.at_once if work.spec.plugin.at_once else self.turns
+            if work.fetch is not None:
+                settings = plan.configs[work.fetch].body
+                assert isinstance(settings, ConfigBody)
+                config = FetchConfig(work.fetch, settings.settings)
+                return await turns.take(self._live, index, work, config, self.data(body))
             return [await turns.take(self._feed, index, work, body)]
 
         return feed
@@ -316,6 +366,11 @@ class _Replay:
         system = self._open(work.spec)
         with billed(system.meter, self.purse):
             return self._fed(index, work, body, system)
+
+    def _live(self, index: LedgerIndex, work: Work, config: FetchConfig, data: Path) -> Sequence[Record]:
+        system = self._open(work.spec)
+        with billed(system.meter, self.purse):
+            return lives.replay(index, work, config, system, data, self._declared, self.options)
 
     def _fed(self, index: LedgerIndex, work: Work, body: TaskBody, system: System) -> Record:
         spec: SystemSpec = work.spec

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember, Restart
+from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember
+from memtrials.benchmarks.continuity.fixture import Restart as Restart
 from memtrials.systems.embedding import Embedder
 
 LifeEvent = Remember | Correct | Forget | Link
