@@ -16,7 +16,8 @@ VOIDABLE: tuple[Kind, ...] = ("ingest", "retrieval", "answer", "verdict", "failu
 
 
 def resolve(index: LedgerIndex, ids: Sequence[str], kinds: Sequence[Kind], selection: Selection) -> list[Header]:
-    """The counting records that the command line means, in file order.
+    """The counting records that the command line means, in file order. A scripted life is one piece: with a retrieval
+    that was made on its way goes its ingest, so that it is replayed again.
 
     Raises UserError for an unknown id, an id that is void already, or a command that names nothing at all.
     """
@@ -28,14 +29,23 @@ def resolve(index: LedgerIndex, ids: Sequence[str], kinds: Sequence[Kind], selec
                 raise UserError(f"record {record_id} is void already; to undo that, void the void record that names it")
             if (kind := index.ledger.header(record_id).kind) not in (*VOIDABLE, "task", "void"):
                 raise UserError(f"record {record_id} is a {kind} record; void takes results, tasks and void records")
-        return [h for h in index.ledger.headers if h.id in ids]
+        return _whole(index, [h for h in index.ledger.headers if h.id in ids])
     if not kinds and selection == Selection():
         raise UserError(
             "void needs record ids, --kind, --config or a selection: it doesn't void a whole ledger unasked"
         )
     chosen = choose(index, selection, "unit")
     named = [h for kind in kinds or VOIDABLE for h in index.of(kind) if chosen.holds(h)]
-    return sorted(named, key=lambda h: index.ledger.position(h.id))
+    return _whole(index, named)
+
+
+def _whole(index: LedgerIndex, named: Sequence[Header]) -> list[Header]:
+    found = {h.id: h for h in named}
+    for retrieval in (h for h in named if h.kind == "retrieval" and index.counts(h.id)):
+        ingest = index.parent(retrieval)
+        if ingest.fetch is not None:
+            found[ingest.id] = ingest
+    return sorted(found.values(), key=lambda h: index.ledger.position(h.id))
 
 
 def void(ledger: Ledger, index: LedgerIndex, headers: Sequence[Header], reason: str) -> VoidBody:

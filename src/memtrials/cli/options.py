@@ -59,6 +59,18 @@ budget_option = click.option(
     metavar="N,N,…",
     help="Tokens of the context: one trial for each budget, all cut from one query's items; repeatable.",
 )
+asking = with_options(
+    [
+        click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10]."),
+        click.option(
+            "--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank]."
+        ),
+        budget_option,
+        click.option(
+            "--date-in-query", is_flag=True, help="Tell the system the question's date in the query's text, too."
+        ),
+    ]
+)
 trials_option = click.option("--trials", type=FILE, help="The ledger [default: TRIALS_FILE, else results/trials.json].")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; call and write nothing.")

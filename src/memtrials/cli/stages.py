@@ -15,6 +15,7 @@ from memtrials.cli.options import (
     FILE,
     FORMS,
     ORDERS,
+    asking,
     batching,
     budget_option,
     capping,
@@ -67,8 +68,10 @@ def build(benchmark: str, as_json: bool, **given: Any) -> int:
 @data_option
 @click.option("--manifest", type=FILE, help="Take in the states that this file or folder names instead of feeding.")
 @click.option("--state-per-query", is_flag=True, help="One state for each query, for systems that learn when asked.")
+@asking
 @connecting
 @repeating
+@forcing
 @capping
 @selecting
 @working
@@ -77,24 +80,31 @@ def replay(
     data: Path | None,
     manifest: Path | None,
     state_per_query: bool,
+    k: int | None,
+    order: str | None,
+    budgets: tuple[int, ...],
+    date_in_query: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states."""
+    """Feed each task's timeline to SYSTEMS (names, or TOML files) and freeze the states.
+
+    Where queries stand in the midst of a timeline (continuity) they are asked on the way: --k, --order, --budget,
+    --date-in-query and --force are for those alone, and another of these plays the script again.
+    """
     from memtrials.stages import replay as stage
+    from memtrials.stages.fetch import FetchRequest
 
     limits = limits_of(given)
     options = options_of(given)
-    request = stage.ReplayRequest(systems, data, manifest, state_per_query, limits)
+    asked = FetchRequest(systems, k, order, budgets, date_in_query)
+    request = stage.ReplayRequest(systems, data, manifest, state_per_query, limits, asked)
     return finish(stage.run(request, options), options.quiet, as_json)
 
 
 @cli.command()
 @click.argument("systems", nargs=-1)
-@click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10].")
-@click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank].")
-@budget_option
-@click.option("--date-in-query", is_flag=True, help="Tell the system the question's date in the query's text, too.")
+@asking
 @connecting
 @repeating
 @forcing

@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from memtrials import benchmarks
+from memtrials import benchmarks, systems
 from memtrials.index import WORK_KINDS, LedgerIndex, Work, is_storage_probe
 from memtrials.judging.probing import probed
 from memtrials.llm.money import cost, embedding_cost, tokens_of
 from memtrials.records import AnswerBody, Header, Kind, VerdictBody
 from memtrials.systems.embedding import embedding_of, usage_of
+from memtrials.systems.scripted import obstacle
 
 PROGRESS = ("tasks", "ingested", "fetched", "answered", "judged", "probes", "failed", "given up", "in flight", "void")
 COLUMNS = (*PROGRESS, "spent", "usd")
@@ -136,7 +137,7 @@ def _made(index: LedgerIndex, place: Place) -> Made:
 
     verdicts = mine("verdict", "system", "fetch", "judge") if place.judge else []
     return Made(
-        mine("ingest", "system") if place.system else [],
+        [h for h in mine("ingest", "system") if h.fetch in (None, place.fetch)] if place.system else [],
         mine("retrieval", "system", "fetch") if place.fetch else [],
         mine("answer", "system", "fetch", "reader") if place.reader else [],
         [v for v in verdicts if v.reader in (None, place.reader)],
@@ -201,12 +202,14 @@ def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
     )
     name = index.config(place.system).name
     if not name.startswith("imported-"):
-        if len({h.task for h in made.ingests}) + given_up["replay"] < tasks:
+        if len({h.task for h in made.ingests}) + given_up["replay"] < tasks - _left_out(index, place):
             return f"memtrials replay {name}{where}"
         queries = sum(len(index.task(place.benchmark, h.task or "").queries) for h in made.ingests)
         if len({(index.parent(h).id, h.query) for h in made.trials}) + given_up["fetch"] < queries:
             return f"memtrials fetch {place.system}{where}"
     where += f" --system {place.system}"
+    if not benchmarks.find(place.benchmark).readers:
+        return f"memtrials metrics{where}"
     reader = f" --reader {shlex.quote(index.config(place.reader).name)}" if place.reader else ""
     if len(_parents(index, made.answers)) + given_up["answer"] < len(made.trials):
         return f"memtrials answer{reader}{where}"
@@ -215,6 +218,15 @@ def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
     if _unjudged(index, place, made) > given_up["judge"]:
         return f"memtrials judge --judge {shlex.quote(index.config(place.judge).name)}{reader}{where}"
     return f"memtrials metrics{where}"
+
+
+def _left_out(index: LedgerIndex, place: Place) -> int:
+    """How many scripted lives a place's system can't be told of."""
+    bodies = [index.task(name, task) for name, task in index.tasks if name == place.benchmark]
+    if not any(body.scripted for body in bodies):
+        return 0
+    plugin = systems.plugin(str(index.config(place.system or "").settings["system"]))
+    return sum(body.scripted and obstacle(plugin, body.needs) is not None for body in bodies)
 
 
 def _parents(index: LedgerIndex, headers: Iterable[Header]) -> set[str]:

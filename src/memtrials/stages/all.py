@@ -43,8 +43,9 @@ class RunRequest:
 def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     """The outcomes of build, replay, fetch, answer and judge, each as it ends; the last is the one that stopped it.
 
-    --repeat goes to fetch alone. A stage that failed in part is followed by the next; one that needs the user or was
-    interrupted is not. A dry run can look ahead only as far as records exist.
+    --repeat goes to fetch alone, and to scripted lives, which are asked while they are replayed. A stage that failed in
+    part is followed by the next; one that needs the user or was interrupted is not. A dry run can look ahead only as
+    far as records exist.
     """
     roles: dict[ModelRole, str] = {
         "reader": chosen_model("reader", request.reader, options.settings),
@@ -66,13 +67,15 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     names = tuple(Path(name).stem if name.endswith(".toml") else name for name in request.systems)
     asked = replace(once, selection=replace(here, systems=here.systems or names))
     benchmark = benchmarks.find(request.benchmark)
-    official = request.prompts == "official" and benchmark.readers[PLAIN].prompt in benchmark.official_prompts
+    reader = benchmark.readers.get(PLAIN)
+    official = request.prompts == "official" and reader is not None and reader.prompt in benchmark.official_prompts
+    asking = fetch.FetchRequest(request.systems, request.k, request.order, request.budgets, limits=request.limits)
+    feeding = replay.ReplayRequest(
+        request.systems, request.data, limits=request.limits, asked=asking, lives=options.repeat
+    )
     steps: list[Callable[[], Outcome]] = [
-        lambda: replay.run(replay.ReplayRequest(request.systems, request.data, limits=request.limits), once),
-        lambda: fetch.run(
-            fetch.FetchRequest(request.systems, request.k, request.order, request.budgets, limits=request.limits),
-            replace(once, repeat=options.repeat),
-        ),
+        lambda: replay.run(feeding, once),
+        lambda: fetch.run(asking, replace(once, repeat=options.repeat)),
         lambda: answer.run(
             answer.AnswerRequest(
                 request.reader,

@@ -84,7 +84,7 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             ledger,
             lambda index: pending(
                 index,
-                {name: config(name) for name in index.benchmarks},
+                {name: config(name) for name in index.benchmarks if benchmarks.find(name).readers},
                 options,
                 choose(index, options.selection, "unit"),
             ),
@@ -119,8 +119,8 @@ def _config(benchmark: Benchmark, model: str, request: AnswerRequest) -> RoleCon
 def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Options, chosen: Chosen) -> Plan:
     """Answers this reader still owes, oldest trial first, one for each missing ordinal.
 
-    configs: the reader's configuration by benchmark. A (benchmark, system) that only other readers have answered is
-    left alone unless forced: switching costs money, so it must be asked for.
+    configs: the reader's configuration for each benchmark that asks for answers. A (benchmark, system) that only other
+    readers have answered is left alone unless forced: switching costs money, so it must be asked for.
     """
     plan = Plan()
     begun = index.begun("answer", "reader")
@@ -132,6 +132,8 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         if not chosen.holds(trial):
             continue
         pair = Pair(trial.benchmark or "", trial.system or "")
+        if pair.benchmark not in configs:
+            continue
         if configs[pair.benchmark].name == SYSTEM:
             answers = "answers" in index.config(pair.system).provenance.get("capabilities", ())
             if not answers or "budget" in index.config(trial.fetch or "").settings:
@@ -148,6 +150,7 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
         key = answer_key(trial, config.id)
         for ordinal in range(1, options.repeat + 1):
             plan.owe(index, Work(key, ordinal, trial, None, config.id, config))
+    plan.notes += [f"{name} asks for no answers" for name in chosen.benchmarks if name not in configs]
     for config in configs.values():
         plan.configs[config.id] = config_record("reader", config.name, config.settings, config.provenance)
     for pair, count in alone.items():

@@ -137,10 +137,12 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
 
     def plan(index: LedgerIndex) -> Plan:
         chosen = choose(index, options.selection, "unit")
-        panel = {name: judgings(name) for name in chosen.benchmarks}
+        panel = {name: judgings(name) for name in chosen.benchmarks if benchmarks.find(name).metrics}
         if request.probe:
             return pending_probes(index, panel, options.repeat, chosen)
-        return pending(index, panel, request.reader, options.repeat, chosen)
+        owed = pending(index, panel, request.reader, options.repeat, chosen)
+        owed.notes += [f"{name} asks for no verdicts" for name in chosen.benchmarks if name not in panel]
+        return owed
 
     try:
         if request.export_requests is not None:

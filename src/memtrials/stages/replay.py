@@ -27,12 +27,13 @@ from memtrials.selection import Chosen, choose
 from memtrials.settings import cache_folder
 from memtrials.stages import lives
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
+from memtrials.stages.enriching import Given, given
 from memtrials.stages.fetch import FetchConfig, FetchRequest
 from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
-from memtrials.systems.base import ForeignState, Plugin, Service, Surroundings, System, Usage
+from memtrials.systems.base import Enriched, ForeignState, Plugin, Service, Surroundings, System, Usage
 from memtrials.systems.embedded import chunk_texts
 from memtrials.systems.embedding import Embedder, endpoint_model
 from memtrials.systems.endpoint import request_sizes
@@ -172,6 +173,7 @@ class _Replay:
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
         self._declared: dict[tuple[str, str], Embedder] = {}
+        self._given: dict[tuple[str, str], Given] = {}
         self._swept: dict[str, int] = {}
 
     # --- before anything is written ---
@@ -237,6 +239,12 @@ class _Replay:
         outside, and a price under a cap (a dry run calls nothing, so it needs no key). Raises UserError."""
         if self.request.manifest is not None:
             return
+        told = {(work.config, work.fetch is not None): work.spec for work in plan.work}
+        for (_, life), spec in told.items():
+            try:
+                spec.plugin.suits(spec.state, spec.fetch, life)
+            except UserError as error:
+                raise UserError(f"{spec.name}: {error}") from None
         if not self.options.dry_run:
             specs = {work.config: work.spec for work in plan.work}
             models = {config: model for config, spec in specs.items() if (model := endpoint_model(spec.state))}
@@ -272,6 +280,17 @@ class _Replay:
                             f"{self.data(body)}: session {number} of task {task} isn't what {name} was built from; "
                             "give the same data with --data"
                         )
+        self._check_given(index, fed)
+
+    def _check_given(self, index: LedgerIndex, work: Sequence[Work]) -> None:
+        """Read what is given beside sessions before the first state begins. Raises UserError."""
+        wanted: dict[tuple[str, str], dict[str, tuple[Path, TaskBody]]] = defaultdict(dict)
+        for item in work:
+            name, task = item.parent.benchmark or "", item.parent.task or ""
+            body = index.task(name, task)
+            wanted[item.config, name][task] = (self.data(body), body)
+        for (config, name), tasks in wanted.items():
+            self._given[config, name] = given(self.specs[config], name, tasks)
 
     def _check_lives(self, index: LedgerIndex, work: Sequence[Work]) -> None:
         """Read every script and settle its vectors before the first life begins. Raises UserError."""
@@ -390,6 +409,7 @@ class _Replay:
                 system.create(namespace, user)
             for session in timeline[prefix.sessions if prefix else 0 :]:
                 system.add(namespace, session)
+            self._enrich(system, namespace, spec, benchmark, task, body)
             system.freeze(namespace)
         except BaseException:
             system.discard(namespace)
@@ -417,6 +437,7 @@ class _Replay:
         feeding = Feeding(self.ledger, work, system, self.at_once if spec.plugin.at_once else self.turns)
         journey = feeding.resume(self._journeys.get((work.key, work.repeat)), timeline)
         feeding.go_on(journey, timeline)
+        self._enrich(system, journey.namespace, spec, work.parent.benchmark or "", work.parent.task or "", body)
         system.freeze(journey.namespace)
         seconds = journey.seconds
         ingest = IngestBody(
@@ -431,6 +452,14 @@ class _Replay:
             skipped_turns=sum(map(spec.plugin.fits, timeline)),
         )
         return self._record(index, work, ingest, journey.namespace)
+
+    def _enrich(
+        self, system: System, namespace: str, spec: SystemSpec, benchmark: str, task: str, body: TaskBody
+    ) -> None:
+        graph = self._given[spec.id, benchmark].graph(self.data(body), task, body)
+        if graph is not None:
+            assert isinstance(system, Enriched)
+            system.enrich(namespace, graph)
 
     def _prefix(self, spec: SystemSpec, system: System, benchmark: str, timeline: Sequence[Session]) -> _Prefix | None:
         """The shared beginning of this benchmark's timelines in this system, fed on first use."""

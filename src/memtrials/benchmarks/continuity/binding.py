@@ -25,8 +25,8 @@ def bind(scenarios: Iterable[Scenario], store: Frozen | None) -> dict[str, Contr
             continue
         if store is None:
             raise UserError(
-                f"scenario {name!r} takes its vectors from a store, and none is set; name one with EMBED_FILE, or "
-                "leave it out"
+                f"scenario {name!r} takes its vectors from a store, and none is set; make one with "
+                "`memtrials embeddings generate` and name it with EMBED_FILE, or leave the scenario out"
             )
         missing.update(dict.fromkeys(text for text in embedded_texts(scenario) if text not in store))
         bound[name] = store
