@@ -1,6 +1,17 @@
 """The command line: parses, calls one function, prints. Nothing heavy is imported before a command runs."""
 
-from memtrials.cli import attributing, comparing, data, embeddings, evidence, exchange, ledger, scrutiny, stages
+from memtrials.cli import (
+    attributing,
+    comparing,
+    data,
+    embeddings,
+    enrichment,
+    evidence,
+    exchange,
+    ledger,
+    scrutiny,
+    stages,
+)
 from memtrials.cli.root import cli, main
 
 __all__ = [
@@ -9,6 +20,7 @@ __all__ = [
     "comparing",
     "data",
     "embeddings",
+    "enrichment",
     "evidence",
     "exchange",
     "ledger",

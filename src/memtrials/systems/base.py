@@ -252,6 +252,7 @@ class Plugin:
     preflight: one question end to end, as lines of what, value and source. control: stands apart in tables. opens_gold:
     comes through the gold door. silent: its contexts are always empty, so no budget shapes them. lives: it can be told
     of a life event by event (`systems/life.py`), as far as its capabilities go; named: by the script's own names.
+    baseline(fetch): whether it then looks in what was said alone, so that it is given nothing that was precomputed.
     """
 
     name: str
@@ -265,6 +266,7 @@ class Plugin:
     ready: Callable[[Mapping[str, Any], Settings], None] = lambda state, settings: None
     suits: Callable[[Mapping[str, Any], Mapping[str, Any], bool | None], None] = lambda state, fetch, life: None
     asked: Callable[[Mapping[str, Any], Settings], Mapping[str, Any]] = lambda fetch, settings: fetch
+    baseline: Callable[[Mapping[str, Any]], bool] = lambda fetch: False
     fits: Callable[[Session], int] = lambda session: 0
     at_once: bool = False
     manifest: Callable[[Path, Sequence[str]], Manifest] | None = None

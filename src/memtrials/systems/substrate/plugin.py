@@ -16,9 +16,11 @@ from typing import Any, cast, get_args
 
 import msgspec
 
+from memtrials.benchmarks import enrichment
 from memtrials.benchmarks.base import Session, turn_id
 from memtrials.benchmarks.continuity.fixture import Correct, Forget, Remember
 from memtrials.benchmarks.continuity.fixture import Link as Linked
+from memtrials.benchmarks.enrichment import Graph
 from memtrials.errors import UserError
 from memtrials.records import Item
 from memtrials.records import Memory as Remembered
@@ -26,7 +28,7 @@ from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
 from memtrials.systems.embedded import OPTIONAL, embedder, embedding_ready, embedding_settings
 from memtrials.systems.embedding import BUNDLED, CachedEmbedder
-from memtrials.systems.life import Done, Life, LifeEvent
+from memtrials.systems.life import DECLARED, Done, Life, LifeEvent
 from memtrials.systems.store import StateFiles
 from memtrials.systems.substrate.memory import Substrate
 from memtrials.systems.substrate.objects import (
@@ -50,12 +52,10 @@ from memtrials.systems.substrate.store import Store, Stored
 from memtrials.systems.times import iso_time
 
 CAPABILITIES: frozenset[Capability] = frozenset(
-    ("fork", "correct", "forget", "link", "restart", "evidence_ids", "verbatim", "deterministic")
+    ("fork", "correct", "forget", "link", "enrich", "restart", "evidence_ids", "verbatim", "deterministic")
 )
 TIMELINE = ""
 """The namespace inside a state that is fed sessions. No script's is empty."""
-DECLARED = "declared"
-"""The setting by which vectors are those that a scripted life declares for its texts."""
 WITHOUT = "none"
 """The setting by which there are no vectors, which bm25_only can do without."""
 STATES_IN_MEMORY = 2
@@ -148,6 +148,12 @@ class EmbeddedSubstrate:
         ]
         state.memory.ingest_enrichment(state.namespace, [episode])
         state.memory.ingest_enrichment(state.namespace, observations)
+
+    def enrich(self, namespace: str, graph: Graph) -> None:
+        """Take in what was precomputed of the sessions, in one batch."""
+        state = self._building[namespace]
+        objects = [_draft(part) for parts in (graph.entities, graph.threads, graph.derived) for part in parts]
+        state.memory.ingest_enrichment(state.namespace, objects, [_edge(link) for link in graph.links])
 
     def fork(self, source: str, namespace: str) -> None:
         """Begin a state as a copy of one being built."""
@@ -270,6 +276,26 @@ class EmbeddedSubstrate:
             while len(self._frozen) > STATES_IN_MEMORY:
                 self._frozen.popitem(last=False)[1].close()
         return self._frozen[namespace]
+
+
+def _draft(part: enrichment.Entity | enrichment.Thread | enrichment.Derived) -> Object:
+    """The draft of something precomputed."""
+    given = {name: value for name, value in msgspec.structs.asdict(part).items() if name != "metadata"}
+    if isinstance(part, enrichment.Entity):
+        return Entity(**given)
+    return Thread(**given) if isinstance(part, enrichment.Thread) else Derived(**given)
+
+
+def _edge(link: enrichment.Link) -> Link:
+    source, target = (Ref(end.object_type, end.external_id) for end in (link.source, link.target))
+    return Link(
+        external_id=link.external_id,
+        source=source,
+        relation=link.relation,
+        target=target,
+        confidence=link.confidence,
+        rationale=link.rationale,
+    )
 
 
 def _time(written: str | None) -> str | None:
@@ -566,6 +592,7 @@ PLUGINS = {
         resolve=_resolve,
         ready=_ready,
         suits=_suits,
+        baseline=lambda fetch: fetch["mode"] != "hybrid",
         fits=_fits,
         capabilities=CAPABILITIES,
         lives=True,
