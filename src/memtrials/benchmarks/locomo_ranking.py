@@ -65,7 +65,7 @@ def _of_context(
     """A recall over all that was retrieved; None where the system gives no evidence ids."""
 
     def of(items: Any, gold: Gold) -> float | None:
-        ranking = places(items)
+        ranking = places(items, "session" if by_sessions else "turn")
         if ranking is None:
             return None
         seen = sessions_of(ranking) if by_sessions else ranking

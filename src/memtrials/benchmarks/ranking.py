@@ -35,13 +35,13 @@ def ranking_measures(
 ) -> tuple[Measure, ...]:
     """All ranking measures of a level at all cut-offs, named like `session-recall-any@5`.
 
-    k counts retrieved items, whatever they hold. None where there is no evidence or the system gives no evidence ids.
+    k counts retrieved items, whatever they hold; of memories of several kinds those of the level (`places`). None where there is no evidence or the system gives no evidence ids.
     """
     return tuple(
         Measure(
             f"{level}-{name}@{k}",
             f"{ABOUT[name]}, by {level}",
-            partial(_value, measure, see, k),
+            partial(_value, measure, see, k, "session" if level == "session" else "turn"),
             "share" if name in SHARES else "mean",
             asks,
             cutoff=CutOff(k, *IN_A_HISTORY[level]),
@@ -52,9 +52,14 @@ def ranking_measures(
 
 
 def _value(
-    measure: Callable[[Ranking, Collection[str], int], float | None], see: See, k: int, items: Any, gold: Gold
+    measure: Callable[[Ranking, Collection[str], int], float | None],
+    see: See,
+    k: int,
+    level: Literal["turn", "session"],
+    items: Any,
+    gold: Gold,
 ) -> float | None:
-    ranking = places(items)
+    ranking = places(items, level)
     return None if ranking is None else measure(*see(ranking[:k], gold), k)
 
 

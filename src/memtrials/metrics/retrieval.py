@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal
 
 from memtrials.records import Item
 
@@ -17,16 +18,29 @@ Ranking = Sequence[Collection[str]]
 """The ids that each place holds, best first."""
 
 
-def places(items: Iterable[Item] | None) -> list[tuple[str, ...]] | None:
-    """The ranking by turns that a system gave, by the items' ranks; None when one of them doesn't say what it is of.
+KINDS = {"turn": "observation", "session": "episode"}
+"""What kind of memory has a place in a ranking, by level, where a system has memories of several kinds."""
+
+
+def places(items: Iterable[Item] | None, level: Literal["turn", "session"] = "turn") -> list[tuple[str, ...]] | None:
+    """The ranking that a system gave, by the items' ranks; None when one of them doesn't say what it is of.
 
     items: in any order, each with its rank. An empty list is a retrieval that found nothing, None is one without ids.
+    Of memories that say of which kind they are only those of the level have a place: an observation is its turn, and an
+    episode its session, by position.
     """
     if items is None:
         return None
-    found = [item.turns for item in sorted(items, key=lambda item: item.rank)]
-    known = [turns for turns in found if turns is not None]
-    return known if len(known) == len(found) else None
+    found: list[tuple[str, ...]] = []
+    for item in sorted(items, key=lambda item: item.rank):
+        if item.turns is None:
+            return None
+        if item.memory is None:
+            found.append(item.turns)
+        elif item.memory.kind == KINDS[level]:
+            session = item.memory.external_id
+            found.append(item.turns if level == "turn" else (session,) if session else ())
+    return found
 
 
 def recall_any(ranking: Ranking, gold: Collection[str], k: int) -> float | None:
