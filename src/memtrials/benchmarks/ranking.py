@@ -35,7 +35,8 @@ def ranking_measures(
 ) -> tuple[Measure, ...]:
     """All ranking measures of a level at all cut-offs, named like `session-recall-any@5`.
 
-    k counts retrieved items, whatever they hold; of memories of several kinds those of the level (`places`). None where there is no evidence or the system gives no evidence ids.
+    k counts retrieved items, whatever they hold; of memories of several kinds those of the level (`places`). None where
+    there is no evidence or the system gives no evidence ids.
     """
     return tuple(
         Measure(

@@ -25,7 +25,7 @@ from memtrials.exchange.cells import retrievals
 from memtrials.index import LedgerIndex
 from memtrials.ledger import sync_path
 from memtrials.metrics.context import efficiency
-from memtrials.metrics.retrieval import RANKING_MEASURES
+from memtrials.metrics.retrieval import RANKING_MEASURES, places
 from memtrials.metrics.rows import (
     BASE_KEYS,
     Row,
@@ -59,6 +59,12 @@ class History:
     def session_of(self, turn: str) -> str:
         """The name of a neutral turn's session."""
         return self.sessions[int(turn.partition(".")[0])]
+
+    def named(self, memory: str | None) -> str | None:
+        """The name of what a system was given under a neutral one: a session, a turn. Others have theirs."""
+        if memory is not None and memory.isdigit():
+            return self.sessions[int(memory)]
+        return memory if memory is None else self.turns.get(memory, memory)
 
 
 class Evidence(NamedTuple):
@@ -312,8 +318,20 @@ def _row(
 
 
 def retrieved_item(item: Item, history: History) -> dict[str, Any]:
-    """An item as the harness lists it: an observation where it is exactly one turn, else a derived memory, which has no
-    name there and the session of its turns where that is one. The text's hash stands for a service's own id."""
+    """An item as the harness lists it: as the system says what it is. Where it doesn't: an observation where it is
+    exactly one turn, else a derived memory, which has no name there and the session of its turns where that is one. The
+    text's hash stands for a service's own id."""
+    if (memory := item.memory) is not None:
+        return {
+            "kind": memory.kind,
+            "internal_id": memory.internal_id,
+            "external_id": history.named(memory.external_id),
+            "episode_external_id": history.named(memory.episode_external_id),
+            "score": item.score,
+            "rank": item.rank,
+            "rationale": list(memory.rationale),
+            "text": item.text,
+        }
     sessions = dict.fromkeys(history.session_of(turn) for turn in item.turns or ())
     is_turn = item.turns is not None and len(item.turns) == 1
     return {
@@ -329,16 +347,22 @@ def retrieved_item(item: Item, history: History) -> dict[str, Any]:
 
 
 def _composition(items: Sequence[Item] | None, retrieved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many items of each kind; null where a system doesn't say what it retrieved. Nobody gives reasons."""
-    names = ("total_items", "episodes", "observations", "derived_memories", "memory_threads", "entities")
+    """How many items of each kind, and how many with a reason; null where a system doesn't say what it retrieved."""
+    kinds = {
+        "episodes": "episode",
+        "observations": OBSERVATION,
+        "derived_memories": DERIVED,
+        "memory_threads": "memory_thread",
+        "entities": "entity",
+    }
     if items is None:
-        return dict.fromkeys((*names, "items_with_rationale", "rationale_coverage"))
-    observations = sum(one["kind"] == OBSERVATION for one in retrieved)
-    counts = (len(retrieved), 0, observations, len(retrieved) - observations, 0, 0)
+        return dict.fromkeys(("total_items", *kinds, "items_with_rationale", "rationale_coverage"))
+    reasoned = sum(any(reason.strip() for reason in one["rationale"]) for one in retrieved)
     return {
-        **dict(zip(names, counts, strict=True)),
-        "items_with_rationale": 0,
-        "rationale_coverage": _share(0, len(retrieved)),
+        "total_items": len(retrieved),
+        **{name: sum(one["kind"] == kind for one in retrieved) for name, kind in kinds.items()},
+        "items_with_rationale": reasoned,
+        "rationale_coverage": _share(reasoned, len(retrieved)),
     }
 
 
@@ -363,13 +387,13 @@ def _share(count: int, of: int) -> float:
 def _ranking(
     dataset: Dataset, items: Sequence[Item] | None, history: History, evidence: Evidence
 ) -> dict[str, float | None]:
-    """The ranking measures: of turns, and of the sessions that the retrieved turns are of. Every item takes up a place,
-    whatever it holds; none of them where one item doesn't say what it is of."""
-    if items is None or any(item.turns is None for item in items):
+    """The ranking measures: of turns, and of the sessions that the retrieved turns are of, or of the episodes. Which
+    items take up a place, whatever they hold, is said in `places`; none of them where one doesn't say what it is of."""
+    of_turns, of_sessions = places(items), places(items, "session")
+    if of_turns is None or of_sessions is None:
         return {}
-    known = [item.turns or () for item in items]
-    turns = [{history.raw[history.turns[turn]] for turn in some} for some in known]
-    sessions = [{history.raw[history.session_of(turn)] for turn in some} for some in known]
+    turns = [{history.raw[history.turns[turn]] for turn in some} for some in of_turns]
+    sessions = [{history.raw[history.session_of(turn)] for turn in some} for some in of_sessions]
     found: dict[str, float | None] = {}
     for level, cutoffs in dataset.levels.items():
         ranking, gold = (sessions, evidence.episodes) if level == "session" else (turns, evidence.observations)
