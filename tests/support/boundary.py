@@ -18,7 +18,7 @@ from support.canary import CanaryCopy
 from support.model_server import ModelServer, always, ok
 from support.trials import records, stage
 
-INTERFACE = ("create", "add", "fork", "freeze", "discard", "exists", "query", "query_with_gold", "close")
+INTERFACE = ("create", "add", "enrich", "fork", "freeze", "discard", "exists", "query", "query_with_gold", "close")
 
 
 class Call(NamedTuple):

@@ -153,6 +153,14 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def __bool__(self) -> bool:
         return bool(self.entities or self.threads or self.derived or self.links)
 
+    def texts(self) -> list[str]:
+        """What each object says of itself, by kind, so that no two kinds share a text."""
+        return [
+            *(f"Entity: {entity.name}" for entity in self.entities),
+            *(f"Thread: {thread.summary}" for thread in self.threads),
+            *(f"Derived memory: {memory.text}" for memory in self.derived),
+        ]
+
 
 class Utterance(NamedTuple):
     """A turn as files name it. speaker: a name, or the role where the data has none; text: what was said, alone."""
@@ -332,9 +340,12 @@ class Precomputed:
 
     def read(self, row: Row) -> Graph:
         """The graph of one row. Raises UserError when the file is another by now."""
-        with self.path.open("rb") as file:
-            file.seek(row.start)
-            data = file.read(row.end - row.start)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(row.start)
+                data = file.read(row.end - row.start)
+        except OSError as error:
+            raise UserError(f"{self.path}: can't be read ({error.strerror})") from None
         if hashlib.sha256(data).digest() != row.digest:
             raise UserError(f"{self.path}: line {row.line} has changed since it was checked; start again")
         return (

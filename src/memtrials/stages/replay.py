@@ -340,6 +340,11 @@ class _Replay:
                 fresh = [t for t in dict.fromkeys(chunk_texts(session, state.get("chunk", "turn"))) if t not in seen]
                 seen.update(fresh)
                 yield from ((model, size) for size in request_sizes(fresh))
+            if beside := self._given.get((work.config, name)):
+                graph = beside.graph(self.data(body), task, body)
+                fresh = [t for t in dict.fromkeys(graph.texts() if graph else ()) if t not in seen]
+                seen.update(fresh)
+                yield from ((model, size) for size in request_sizes(fresh))
 
     # --- the work ---
 
