@@ -10,28 +10,20 @@ from memtrials.benchmarks.continuity.labels import asked as asked_of
 from memtrials.benchmarks.continuity.labels import gap_days
 from memtrials.metrics.continuity import (
     CATEGORIES,
-    CORE,
     Asked,
-    Coverage,
-    Returned,
-    Support,
-    Traced,
     category_shares,
     change,
     context_pollution,
-    coverage,
     event_pollution,
     gap_bucket,
     names,
-    nearest_rank,
     probe,
     ranked_ids,
     recall_fraction,
     safe_admission_rate,
-    summary,
-    support,
     values,
 )
+from memtrials.metrics.rows import BASE_KEYS, Returned, Traced
 
 
 def at(text: str) -> datetime:
@@ -288,32 +280,8 @@ def test_a_restart_with_nothing_expected_has_no_recall():
     assert change(empty, empty).recall is None
 
 
-# --- rows ---
-
-
-def test_null_rows_count_as_nothing_and_are_told():
-    rows = [{"m": 1.0, "n": None}, {"m": None}, {"m": 0.5}]
-    assert support(rows) == {"m": Support(3, 2, 1, False), "n": Support(1, 0, 1, True)}
-    assert summary(rows, "m") == (0.75, 1.0, 1.0)
-    assert summary(rows, "n") is None
-    assert summary(rows, "elsewhere") is None
-
-
-@pytest.mark.parametrize(
-    ("count", "percent", "place"),
-    [(1, 95, 0), (2, 50, 1), (4, 50, 2), (6, 50, 3), (10, 95, 9), (12, 95, 10), (21, 95, 19)],
-)
-def test_percentiles_are_numbers_that_came_and_halves_go_up(count: int, percent: int, place: int):
-    assert nearest_rank(range(count), percent) == place
-
-
-def test_coverage_names_what_no_row_has():
-    supported = support([{"a": 1.0, "b": None}, {"b": None}])
-    assert coverage(supported, ("c", "b", "a", "0")) == Coverage(4, 2, 1, 1, ("0", "c"))
-
-
 def test_a_row_has_all_54_required_names_whatever_is_asked():
-    required = (*CORE, *names())
+    required = (*BASE_KEYS, *names())
     assert len(set(required)) == len(required) == 54
     assert len(names((1, 3, 5))) == 24 + 4 * 3
     for pattern in ("abstention", "hub_scale"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from memtrials.errors import UserError
-from memtrials.records import Gold, Query, Release, TaskBody, sha256
+from memtrials.records import Gold, IngestBody, Item, Query, Release, RetrievalBody, TaskBody, sha256
 from memtrials.settings import Settings
 
 if TYPE_CHECKING:
@@ -152,6 +152,32 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A retrieval with all that it was made of. items: those that stand whole in the context, None where that isn't
+    known; fetch: the settings it was asked with."""
+
+    task: TaskBody
+    query: str
+    ingest: IngestBody
+    retrieval: RetrievalBody
+    items: Sequence[Item] | None
+    fetch: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Many values of each whole trial, computed together by `metrics` and never stored.
+
+    names: all of them. values(trial) gives each by its name: a number, or why there is none, in words. shown: those
+    that tables show unless others are named.
+    """
+
+    names: tuple[str, ...]
+    values: Callable[[Trial], Mapping[str, float | str]]
+    shown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """A named part or other average of a benchmark's questions, shown beside each metric's overall value.
 
@@ -250,6 +276,8 @@ class Benchmark:
     readers: none where no answers are asked for. bundled: where its data is when nobody says. life(data, benchmark,
     task, body) reads a scripted life again, for tasks whose queries have places; vectors(data, tasks, settings) are
     those that these tasks declare, settled for all before the first is replayed. Both raise UserError.
+    rows: values of whole trials. sample: whether its questions stand for others like them; where they don't, numbers
+    have no intervals and differences no tests.
     naming: how files of what was precomputed call its tasks. derived(data, benchmark, task, body): what the data itself
     concluded from a history, by the data's names, for tasks that need a system which can be told (`enrich`).
     """
@@ -281,6 +309,8 @@ class Benchmark:
     bundled: Callable[[], Path] | None = None
     life: Callable[[Path, str, str, TaskBody], Script] | None = None
     vectors: Callable[[Path, Sequence[str], Settings], Mapping[str, Embedder]] | None = None
+    rows: Rows | None = None
+    sample: bool = True
     naming: Naming | None = None
     derived: Callable[[Path, str, str, TaskBody], Graph] | None = None
 

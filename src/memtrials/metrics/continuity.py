@@ -1,4 +1,4 @@
-"""What one continuity query says of a memory, and what many rows say together.
+"""What one continuity query says of a memory.
 
 Every value is null until it can be measured: null is "not measurable here", never zero. An item belongs to an id when
 that is its own or its episode's; where it belongs to a relevant and to an irrelevant one, it is relevant. What belongs
@@ -7,11 +7,12 @@ to neither is unlabeled and counts for no pollution. Names and formulas: `ebigun
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memtrials.metrics.rows import Returned, Traced
 
 Values = dict[str, float | None]
 """The values of one row, by name."""
@@ -25,32 +26,6 @@ GAPS = ("short", "medium", "long")
 TEMPORAL = ("temporal_structure", "temporal_patterns")
 CORRECTIONS = ("correction_chains", "entrenched_correction")
 ABSTENTION = "abstention"
-
-CORE = (
-    "retrieved_context_tokens",
-    "full_history_tokens",
-    "context_compression_ratio",
-    "context_reduction_rate",
-    "num_retrieved_items",
-    "num_relevant_episodes",
-    "num_relevant_observations",
-    "num_derived_memories",
-    "num_active_threads",
-    "num_entities",
-    "retrieval_rationale_coverage",
-    "provenance_coverage",
-    "suppressed_memory_leakage_rate",
-    "superseded_current_leakage_rate",
-    "orphan_vector_leakage_rate",
-    "context_validation_pass_rate",
-    "cross_store_id_validation_pass_rate",
-    "qa_accuracy",
-    "qa_f1",
-    "qa_exact_match",
-    "abstention_accuracy",
-    "unsupported_answer_rate",
-)
-"""What every retrieval row has, whatever the benchmark."""
 
 
 def names(ks: Sequence[int] = KS) -> tuple[str, ...]:
@@ -71,25 +46,6 @@ def names(ks: Sequence[int] = KS) -> tuple[str, ...]:
     )
 
 
-class Returned(NamedTuple):
-    """An item that a memory brought. episode: of an observation, its episode's id; of a derived memory, its first
-    source's; None for episodes and threads. internal_id: the memory's own name of it."""
-
-    kind: str
-    internal_id: str
-    external_id: str | None = None
-    episode: str | None = None
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """What it belongs to, its own id first."""
-        return tuple(name for name in (self.external_id, self.episode) if name is not None)
-
-    def belongs(self, names: Set[str]) -> bool:
-        """Whether its own id or its episode's is among them."""
-        return not names.isdisjoint(self.ids)
-
-
 @dataclass(frozen=True)
 class Asked:
     """What a scenario says of one query. gap_days: since the oldest relevant object was made; None: none was made by an
@@ -102,19 +58,6 @@ class Asked:
     gap_days: float | None = None
     hub_events: frozenset[str] | None = None
     replacements: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Traced:
-    """What a memory's trace says, by internal id. categories: why an item was brought; barred: objects that were left
-    out somewhere as suppressed or superseded."""
-
-    categories: Mapping[str, Set[str]] = field(default_factory=dict)
-    barred: frozenset[str] = frozenset()
-
-    def of(self, item: Returned) -> Set[str]:
-        """The categories of an item."""
-        return self.categories.get(item.internal_id, frozenset())
 
 
 def values(asked: Asked, items: Sequence[Returned], trace: Traced | None, ks: Sequence[int] = KS) -> Values:
@@ -271,67 +214,3 @@ def change(before: Probe, after: Probe) -> Change:
     recall = None if before.recall is None or after.recall is None else after.recall - before.recall
     returned = len(after.returned) - len(before.returned)
     return Change(returned, after.relevant - before.relevant, recall, after.returned == before.returned)
-
-
-# --- many rows ----------------------------------------------------------------------------------------------------
-
-
-class Support(NamedTuple):
-    """In how many rows a metric stands, is a number, is null. unsupported: it stands in some and is never a number."""
-
-    rows_present: int
-    numeric_rows: int
-    null_rows: int
-    unsupported: bool
-
-
-class Coverage(NamedTuple):
-    """How much of what is required the rows have. missing: what no row has, sorted; a right run has nothing there."""
-
-    total: int
-    present: int
-    numeric: int
-    null_only: int
-    missing: tuple[str, ...]
-
-
-class Summary(NamedTuple):
-    """Numbers in short. p50, p95: see `nearest_rank`; the median is the former."""
-
-    mean: float
-    p50: float
-    p95: float
-
-
-def support(rows: Iterable[Mapping[str, float | None]]) -> dict[str, Support]:
-    """The support of every metric that any row has, by name."""
-    present: Counter[str] = Counter()
-    numeric: Counter[str] = Counter()
-    for row in rows:
-        present.update(list(row))
-        numeric.update(name for name, value in row.items() if value is not None)
-    return {
-        name: Support(count, numeric[name], count - numeric[name], not numeric[name]) for name, count in present.items()
-    }
-
-
-def coverage(supported: Mapping[str, Support], required: Collection[str]) -> Coverage:
-    """How much of the required metrics is there."""
-    present = [name for name in required if name in supported]
-    numeric = sum(not supported[name].unsupported for name in present)
-    missing = sorted(name for name in required if name not in supported)
-    return Coverage(len(required), len(present), numeric, len(present) - numeric, tuple(missing))
-
-
-def summary(rows: Iterable[Mapping[str, Any]], name: str) -> Summary | None:
-    """One metric over rows, those left out that don't have it or have null; None where that leaves none."""
-    numbers = sorted(value for row in rows if (value := row.get(name)) is not None)
-    if not numbers:
-        return None
-    return Summary(math.fsum(numbers) / len(numbers), nearest_rank(numbers, 50), nearest_rank(numbers, 95))
-
-
-def nearest_rank(ascending: Sequence[float], percent: int) -> float:
-    """The number at place percent/100·(n-1) from 0, rounded to the nearest and halves up: one of the numbers, nothing
-    between two. ascending: one number at least."""
-    return ascending[(percent * (len(ascending) - 1) * 2 + 100) // 200]

@@ -28,6 +28,7 @@ from memtrials.benchmarks.continuity.fixture import (
     creations,
     moment,
 )
+from memtrials.benchmarks.continuity.scoring import ROWS
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import Frozen, read_store
 from memtrials.errors import UserError
@@ -269,4 +270,6 @@ BENCHMARK = Benchmark(
     bundled=lambda: scripts.catalogue_path(),
     life=life,
     vectors=vectors,
+    rows=ROWS,
+    sample=False,
 )
