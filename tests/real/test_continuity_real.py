@@ -15,9 +15,11 @@ from memtrials.benchmarks.continuity.rules import read
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import Frozen, canonical, cosine, match_problems, read_manifest, read_store
 from support.cli import call_cli
+from support.trials import ended, records, stage
 
 DATA = Path(os.environ.get("MEMTRIALS_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 FOLDER = DATA / "continuity"
+FIXTURES = ("continuity_v3.json", "continuity_benchmarks_v1.json")
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="no continuity data there; set MEMTRIALS_REAL_DATA to the folder that holds continuity/"
@@ -91,3 +93,38 @@ def test_the_large_manifest_lists_what_the_frozen_scenarios_have_embedded():
     frozen = [scenario for scenario in fixture.scenarios if scenario.geometry is None]
     assert {text.text for text in manifest.texts} == {t for scenario in frozen for t in embedded_texts(scenario)}
     assert len(manifest.similarity_orderings) == 4
+
+
+def test_both_fixtures_are_known_and_become_tasks(tmp_path: Path):
+    trials = tmp_path / "trials.json"
+    built = [stage(trials, "build", "continuity", "--data", str(FOLDER / name)) for name in FIXTURES]
+    assert [(b["benchmark"], b["tasks"], b["constants"]["query"]) for b in built] == [
+        ("continuity@v3", 15, 23),
+        ("continuity@benchmarks-v1", 18, 18),
+    ]
+    abstaining = [r["task"] for r in records(trials, "task") if r["body"]["gold"][0]["abstention"]]
+    assert len(abstaining) == 3
+    assert all("abs" in task for task in abstaining)
+
+
+def test_the_structural_scenarios_live_on_the_substrate(tmp_path: Path):
+    trials = tmp_path / "trials.json"
+    stage(trials, "build", "continuity", "--data", str(FOLDER / "continuity_v3.json"))
+    structural = [s for s in read(FOLDER / "continuity_v3.json").scenarios if s.geometry is not None]
+    chosen = [argument for s in structural for argument in ("--task", s.fixture_id)]
+    assert stage(trials, "replay", "substrate-declared", *chosen)["done"] == 13
+    retrievals = records(trials, "retrieval")
+    assert [r["query"] for r in retrievals] == [q.query_id for s in structural for q in s.queries]
+    restarts = [r for ingest in records(trials, "ingest") for r in ingest["body"].get("restarts", ())]
+    assert len(restarts) == 1
+    assert restarts[0]["items_before"] == restarts[0]["items_after"]
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_frozen_scenarios_without_their_store_fail_before_anything_is_made(tmp_path: Path, name: str):
+    trials = tmp_path / "trials.json"
+    stage(trials, "build", "continuity", "--data", str(FOLDER / name))
+    finished = ended(call_cli("replay", "substrate-declared", "--trials", str(trials)), 2)
+    assert "memtrials embeddings generate" in finished.err
+    assert {r["kind"] for r in records(trials)} == {"task"}
+    assert not trials.with_suffix(".stores").exists()
