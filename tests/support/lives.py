@@ -16,7 +16,13 @@ def _day(n: int) -> str:
 
 
 def remember(n: int, name: str, text: str, **more: Any) -> Json:
-    told = {"external_id": f"canary-{name}", "text": text, "entity_external_ids": [], "thread": None, "salience": 0.5}
+    told: Json = {
+        "external_id": f"canary-{name}",
+        "text": text,
+        "entity_external_ids": [],
+        "thread": None,
+        "salience": 0.5,
+    }
     return {"kind": "remember", "event_id": f"canary-event-{n}", "timestamp": _day(n), **told, **more}
 
 
