@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 
 from bench.conftest import Report
+from memtrials import systems
+from memtrials.benchmarks.continuity.fixture import Query, Restart
+from memtrials.benchmarks.continuity.rules import read
+from memtrials.embeddings.hashed import hashed_vector
+from memtrials.settings import evaluation
+from memtrials.systems import life
+from memtrials.systems.base import Surroundings
+from memtrials.systems.offline import Offline
 from memtrials.systems.substrate.memory import Substrate
 from memtrials.systems.substrate.objects import Link, Ref
-from support.substrate import SPACE, Words, corrected, forgotten, meet, remember
+from memtrials.systems.substrate.plugin import EmbeddedSubstrate
+from support.substrate import DIMENSIONS, SPACE, Words, corrected, forgotten, meet, remember
 
 EVENTS, SEED = 10_000, 20261130
 PEOPLE = [f"person{n}" for n in range(20)]
@@ -82,3 +91,29 @@ def test_an_event_costs_the_same_after_ten_thousand_others(tmp_path: Path, repor
         cost = statistics.median(late[kind]) * 1000
         report(f"substrate, {kind} after {EVENTS} events / at first", f"{factor:.2f} ({cost:.1f} ms)", "< 2")
     assert max(slower.values()) < 2
+
+
+def test_a_life_of_62_events_is_told_and_asked_within_two_seconds(tmp_path: Path, report: Report) -> None:
+    scenario = read(evaluation() / "continuity" / "catalogue.json").scenario("combined-life")
+    assert len(scenario.events) == 62
+    known = tuple(life.Known(e.external_id, e.entity_type, e.label) for e in scenario.entities)
+    words = Offline("bench", "words", "1", DIMENSIONS, lambda text: hashed_vector(text, DIMENSIONS))
+    spec = systems.load("substrate-declared")
+    system = spec.plugin.open(spec.state, Surroundings(tmp_path / "states", tmp_path / "cache"))
+    assert isinstance(system, EmbeddedSubstrate)
+    took = []
+    for name in ("first", "second", "third"):
+        began = time.perf_counter()
+        system.begin_life(name, "user", life.Life(scenario.fixture_id, scenario.namespace, known, words))
+        for event in scenario.events:
+            if isinstance(event, Query):
+                assert system.query(name, event.text, None, spec.fetch).items
+            elif isinstance(event, Restart):
+                system.restart(name)
+            else:
+                system.live(name, event)
+        system.freeze(name)
+        took.append(time.perf_counter() - began)
+    system.close()
+    report("substrate, a life of 62 events", f"{min(took):.2f} s", "< 2 s")
+    assert min(took) < 2

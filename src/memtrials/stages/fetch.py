@@ -315,7 +315,7 @@ def configs_of(
 ) -> list[FetchConfig]:
     """The configurations that a request makes of a system's defaults, the largest budget first, announced in a plan."""
     settings = systems.fetch_settings(plugin, defaults, options.settings, k=request.k, order=request.order)
-    if request.date_in_query and "k" in plugin.fetch:  # what knows no k doesn't read the query
+    if request.date_in_query and ("k" in plugin.fetch or not plugin.control):  # a control without k reads no query
         settings["date_in_query"] = True
     if protocol is not None:
         settings["protocol"] = protocol  # another cell: its numbers never stand among the others
