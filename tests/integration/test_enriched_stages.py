@@ -239,7 +239,7 @@ def test_only_systems_that_can_take_it_may_name_a_file(tmp_path: Path, trials: P
     baseline = (evaluation() / "systems" / "substrate-bm25.toml").read_text("utf-8")
     (tmp_path / "b.toml").write_text(baseline.replace("[fetch]", 'enrichment = "x.jsonl"\n[fetch]'), "utf-8")
     told = refused(trials, "replay", str(tmp_path / "b.toml"))
-    assert "b looks in what was said alone, so it can't be given" in told
+    assert "b.toml: by its [fetch] it looks in what was said alone, so take out enrichment" in told
     path.write_text(path.read_text("utf-8") + 'snapshot = "x.jsonl"\n', "utf-8")
     assert "enrichment and snapshot exclude each other" in refused(trials, "replay", str(path))
     path.write_text('[state]\nsystem = "embedded"\nretriever = "bm25"\nenrichment = "x.jsonl"\n', "utf-8")

@@ -18,6 +18,10 @@ from memtrials.benchmarks import locomo
 from memtrials.benchmarks.base import Loaded, LoadOptions, Session
 from memtrials.metrics.locomo_f1 import score
 from memtrials.records import Gold, Query, TaskBody
+from memtrials.settings import Settings
+from memtrials.stages import enriching
+from memtrials.stages.build import BuildRequest
+from memtrials.stages.enriching import Given
 from support.trials import records, stage
 
 DATA = Path(os.environ.get("MEMTRIALS_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -347,3 +351,38 @@ def test_all_stages_offline_to_a_table_and_nothing_the_second_time(tmp_path: Pat
     for command in stages:
         assert stage(trials, *command)["appended"] == 0
     assert trials.read_bytes() == before
+
+
+# --- what was concluded from it ---------------------------------------------------------------------------------
+
+
+def test_summaries_and_generated_observations_of_the_released_file():
+    found = locomo.load(FILE.parent, LoadOptions("derived"))
+    assert found.name == "locomo@derived"
+    counts = ("session_summaries", "generated_observations", "evidence_references")
+    assert [found.release.constants[name] for name in counts] == [272, 2541, 2561]
+    assert found.release.constants["unresolved_evidence_references"] == 0
+    assert found.release.constants["dropped_observation_entries"] == 0
+    given = Given(found.name)
+    graphs = [given.graph(FILE, name, body) for name, _, body in found.tasks]
+    memories = [memory for graph in graphs if graph is not None for memory in graph.derived]
+    assert Counter(memory.derived_type for memory in memories) == {"reflection": 272, "claim": 2541}
+    assert sum(len(memory.observations) for memory in memories) == 2561
+
+
+def test_a_snapshot_of_the_released_file_is_right_for_it(tmp_path: Path):
+    path, request = tmp_path / "snapshot.jsonl", BuildRequest("locomo", FILE)
+    made = enriching.build(request, path, Settings())
+    assert made["counts"] == {
+        "entities": 20,
+        "threads": 272,
+        "derived_memories": 5882,
+        "links": 11764,
+        "snapshots": 10,
+        "sessions_left_out": 0,
+    }
+    assert made["dataset"] == {
+        "name": "locomo",
+        "sha256": "79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
+    }
+    assert enriching.validate(request, path, Settings())["counts"]["tasks"] == 10

@@ -77,16 +77,14 @@ class Given:
 def given(spec: SystemSpec, benchmark: str, tasks: Mapping[str, tuple[Path, TaskBody]]) -> Given:
     """What a system is given for these tasks, by task with where its data is now; all of it is read once.
 
-    Raises UserError for a system that can't take what the data concluded, and for a file that isn't right for it.
+    Raises UserError for a system that can't take what the data concluded, and for a file that isn't right for them.
     """
-    takes = ENRICH in spec.plugin.capabilities and not spec.plugin.baseline(spec.fetch)
-    if not takes and any(ENRICH in body.needs for _, body in tasks.values()):
+    wanted = any(ENRICH in body.needs for _, body in tasks.values())
+    if wanted and (ENRICH not in spec.plugin.capabilities or spec.plugin.baseline(spec.fetch)):
         raise UserError(
             f"{benchmark} comes with memories that were derived from it, and {spec.name} looks in what was said alone; "
             "leave it out, or name another benchmark with --benchmark"
         )
-    if not takes and spec.precomputed is not None:
-        raise UserError(f"{spec.name} looks in what was said alone, so it can't be given {spec.precomputed}")
     file = None
     if spec.precomputed is not None:
         release = next(iter(tasks.values()))[1].release

@@ -121,6 +121,8 @@ def load(name: str, settings: Settings | None = None) -> SystemSpec:
         kind.suits(spec.state, spec.fetch, None)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    if named and kind.baseline(spec.fetch):
+        raise UserError(f"{path}: by its [fetch] it looks in what was said alone, so take out {named[0]}")
     return spec
 
 
