@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 COUNT = click.IntRange(min=1)
 FILE = click.Path(path_type=Path)
 ORDERS = ("rank", "time")
-BY = ("type", "domain", "system", "reader", "judge", "repeat")
+BY = ("type", "domain", "task", "system", "reader", "judge", "repeat")
 FORMS = ("table", "json", "csv", "markdown", "latex", "parquet", "xlsx")
 KINDS = ("task", "ingest", "retrieval", "answer", "verdict", "failure", "void")
 

@@ -210,7 +210,7 @@ def judge(
 @click.option(
     "--by",
     type=click.Choice(BY),
-    help="Split by type (domain) or trial; or one table for each system, reader or judge.",
+    help="Split by type (domain), task or trial; or one table for each system, reader or judge.",
 )
 @click.option("--view", type=click.Choice(["latest"]), help="The last record of each question, not its repeats' mean.")
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")

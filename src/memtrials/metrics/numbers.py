@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 @dataclass(frozen=True)
 class Number:
     """One published number with what must go with it. unit: `share`, `score` (a mean in [0, 1] that counts nothing),
-    `tokens`, `ratio`, `seconds`, `dollars` or `rank`. part: the part or other average of the metric's questions that it
+    `tokens`, `ratio`, `seconds`, `dollars`, `rank`, or `value` (of whole trials, in a unit of its own). part: the part or other average of the metric's questions that it
     is about.
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
@@ -37,7 +37,8 @@ class Number:
     flagged: verdicts on answers that hold a verdict in the judge's own form. loose: verdicts that a strict reading of
     the reply wouldn't have given, under a published rule; raised: verdicts of a judge whose reasoning needed a larger
     limit than the published one. types: how many types an average over types is over. probes: the shares of constructed
-    answers that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large.
+    answers that this judge accepts for this metric, by kind; lenient: that of swapped ones is too large. missing: how
+    many questions have no score, by the reason. p50, p95: of values of whole trials, by nearest rank.
     """
 
     cell: Cell
@@ -67,6 +68,8 @@ class Number:
     types: int | None = None
     probes: Mapping[str, float] = field(default_factory=dict)
     lenient: bool = False
+    p50: float | None = None
+    p95: float | None = None
 
 
 @dataclass(frozen=True)

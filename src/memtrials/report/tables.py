@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memtrials import benchmarks
 from memtrials.metrics.numbers import Attribution, Cell, Departure, Number, ProbeRate, Report
 from memtrials.metrics.recipes import RECIPES
 from memtrials.report import contrasts, curves
@@ -88,7 +89,7 @@ def flat_rows(report: Report) -> list[dict[str, Any]]:
     for row in rows:
         between = row.pop("interval")
         row["interval_low"], row["interval_high"] = between or (None, None)
-        row["missing"] = " ".join(f"{cause}:{count}" for cause, count in sorted(row["missing"].items()))
+        row["missing"] = "; ".join(f"{cause}:{count}" for cause, count in sorted(row["missing"].items()))
         row["probes"] = " ".join(f"{kind}:{share:.3f}" for kind, share in row["probes"].items())
         row["models"] = " ".join(row["models"])
     return rows
@@ -149,7 +150,8 @@ def print_report(report: Report, console: Console) -> None:
     for title, some_numbers in _tables(report).items():
         words = [n for n in some_numbers if n.metric.rpartition("-")[0] in RECIPES]
         extents = _extents(some_numbers)
-        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric) and n not in words and n not in extents]
+        rows = [n for n in some_numbers if n.unit == "value"]
+        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric) and n not in (*words, *extents, *rows)]
         shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
         _print_table(f"{title}: verdicts", [n for n in shares if "@k" not in n.metric], report, console)
         unjudged = dict.fromkeys(n.metric for n in numbers if n.reason == "needs a model judge")
@@ -159,7 +161,10 @@ def print_report(report: Report, console: Console) -> None:
         _print_table(f"{title}: retrieval and cost", measured, report, console)
         _print_extents(f"{title}: tokens of contexts and histories", extents, report, console)
         _print_words(f"{title}: words of answers and gold answers", words, report, console)
-        _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
+        _print_rankings(
+            f"{title}: evidence among the first k", [n for n in some_numbers if n not in rows], report, console
+        )
+        _print_rows(f"{title}: values of whole trials", rows, report, console)
     contrasts.print_differences(report, lambda config: _label(config, report), console)
     contrasts.print_repeats(report, lambda config: _label(config, report), console)
     curves.print_curves(
@@ -389,6 +394,44 @@ def _print_rankings(title: str, numbers: Sequence[Number], report: Report, conso
         console.print(f"  {_label(system, report)}: {without[system]}", style="dim", soft_wrap=True, markup=False)
 
 
+def _print_rows(title: str, numbers: Sequence[Number], report: Report, console: Console) -> None:
+    """A row for each system and value, those that the benchmark shows or that were named; nulls below, and of a type or
+    task that they are split by only where it has nothing else."""
+    from rich.table import Table
+
+    if not numbers:
+        return
+    about = benchmarks.find(numbers[0].cell.benchmark).rows
+    assert about is not None
+    there = dict.fromkeys(number.metric for number in numbers)
+    shown = about.shown if set(there) == set(about.names) else tuple(there)
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("system", no_wrap=True)
+    table.add_column("value", no_wrap=True)
+    for heading in ("mean", "p50", "p95", "n"):
+        table.add_column(heading, justify="right")
+    rows: dict[tuple[str, str | None], list[Number]] = defaultdict(list)
+    for number in (n for n in numbers if n.metric in shown):
+        rows[number.cell.system, number.group].append(number)
+    null: list[str] = []
+    for (system, group), some in sorted(rows.items(), key=lambda row: row[0][0] in report.controls):
+        label = _row_label(system, group, report)
+        known = [n for n in sorted(some, key=lambda n: shown.index(n.metric)) if n.value is not None]
+        for place, number in enumerate(known):
+            cells = [_in_unit(v, number.unit) for v in (number.value, number.p50, number.p95) if v is not None]
+            table.add_row("" if place else label, number.metric, *cells, f"{number.n:,} of {number.of:,}")
+        reasons: dict[str, list[str]] = defaultdict(list)
+        for number in (n for n in some if n not in known and (group is None or not known)):
+            reasons[number.reason or ""].append(number.metric)
+        null += [f"{label}, no {', '.join(names) if known else 'value'}: {reason}" for reason, names in reasons.items()]
+    if table.row_count:
+        console.print(table)
+    rest = len(there) - len(shown)
+    null += [f"{rest} more values: --format csv or json, or --metric NAME"] if rest else []
+    for line in null:
+        console.print(f"  {line}", style="dim", soft_wrap=True, markup=False)
+
+
 def _in_short(number: Number) -> str:
     text = f"{number.value:.3f}"
     return f"{text} ({number.interval[0]:.2f}–{number.interval[1]:.2f})" if number.interval else text
@@ -436,6 +479,7 @@ def _in_unit(value: float, unit: str) -> str:
         "seconds": f"{value * 1000:.1f} ms",
         "tokens": f"{value:,.0f}",
         "ratio": f"{value:.3f}",
+        "value": f"{value:,.3f}",
         "dollars": f"${value:.6f}",
         "rank": f"{value:g}",
     }[unit]
@@ -445,6 +489,7 @@ def _remarks(number: Number) -> list[str]:
     """All that has to be said beside a value, its interval and n."""
     said = [number.status] if number.status in ("lower bound", "partial") else []
     said += ["loaded"] if number.loaded else []
+    said += [f"{n} {_in_unit(v, number.unit)}" for n, v in (("p50", number.p50), ("p95", number.p95)) if v is not None]
     return [*said, *_marks(number), *([LENIENT] if number.lenient else [])]
 
 

@@ -153,6 +153,9 @@ def differences(
         primary = _primary(name, mine, asked.primary)
         if primary is None:
             continue
+        if not benchmarks.find(name).sample:
+            notes.append(f"{name}: its questions are no sample of others, so no difference in them is tested")
+            continue
         pairs, refused = _pairs(index, [one for one in mine if one.metric == primary], reference, asked.allow_unlike)
         found += _adjusted([_of_pair(index, pair, reference, asked.margin) for pair in pairs])
         notes += _refused(name, primary, refused)

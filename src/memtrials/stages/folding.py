@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-from memtrials import benchmarks, errata
-from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, Part, every
+from memtrials import benchmarks, errata, systems
+from memtrials.benchmarks.base import PLAIN, Asks, Benchmark, Measure, Metric, Part, Trial, every
 from memtrials.exchange.departures import departure, pairs
 from memtrials.exchange.imported import PREFIX
 from memtrials.index import LedgerIndex
@@ -34,24 +34,27 @@ from memtrials.metrics.numbers import (
     Tradeoff,
 )
 from memtrials.metrics.retrieval import places
+from memtrials.metrics.rows import summary
 from memtrials.metrics.statistics import general_interval, nested_mean, percentile, stratified_interval
-from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, RetrievalBody, VerdictBody
+from memtrials.records import AnswerBody, Call, ConfigBody, FailureBody, Header, IngestBody, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen
 from memtrials.stages import contexts, tradeoffs
 from memtrials.stages.contrasts import ALL_PAIRS, Contrasting
+from memtrials.systems.scripted import obstacle
 from memtrials.tokens import ENCODING, Vocabulary, count_tokens
 
 View = Literal["latest", "first"]
-By = Literal["type", "domain", "system", "reader", "judge", "repeat"]
+By = Literal["type", "domain", "task", "system", "reader", "judge", "repeat"]
 Grouped = TypeVar("Grouped")
 Ratings = dict[tuple[str, int], dict[str, float]]
 """Scores by item, by judge and ordinal."""
 
-SPLITS: dict[str, Callable[[Header, str | None], str]] = {
-    "type": lambda trial, type_: type_ or "none",
-    "domain": lambda trial, type_: type_ or "none",
-    "repeat": lambda trial, type_: str(trial.repeat),
+QUESTIONS: dict[str, Callable[[str, str | None], str]] = {
+    "type": lambda task, type_: type_ or "none",
+    "domain": lambda task, type_: type_ or "none",
+    "task": lambda task, type_: task,
 }
+"""What rows are that hold whole questions, of a question's task and type."""
 
 RATIOS = ("context-compression", "context-reduction")
 EXTREMES: dict[str, Callable[[list[float]], float | None]] = {
@@ -108,6 +111,13 @@ class _Scored:
     def means(self) -> dict[Place, float]:
         """Each question's score, repeats averaged."""
         return {place: nested_mean(paths) for place, paths in self.paths.items()}
+
+
+class _Valued(NamedTuple):
+    """What one trial is worth, by name, and its ancestors down to itself."""
+
+    chain: list[Header]
+    values: Mapping[str, float | str]
 
 
 class Folding:
@@ -299,8 +309,7 @@ class Folding:
     def _shares(self, benchmark: Benchmark, metric: Metric, cell: Cell, verdicts: Iterable[Header]) -> list[Number]:
         questions = self.questions(cell.benchmark, metric.asks)
         groups: dict[str | None, _Scored] = defaultdict(_Scored)
-        if self.by_type:  # a type without any verdict has a row, too
-            groups.update({type_ or "none": _Scored() for _, type_ in questions.values()})
+        groups.update({group: _Scored() for group in self._groups(questions)})  # without any verdict, too
         for verdict in verdicts:
             chain = self.lineage(verdict)
             place = (verdict.task or "", verdict.query or "")
@@ -334,8 +343,14 @@ class Folding:
         """Whether rows are types."""
         return self.request.by in ("type", "domain")
 
+    def _groups(self, questions: Mapping[Place, Question]) -> list[str]:
+        """The rows that questions fall into, where a question is in one only."""
+        split = QUESTIONS.get(self.request.by or "")
+        return [] if split is None else list(dict.fromkeys(split(p[0], q[1]) for p, q in questions.items()))
+
     def _in_group(self, questions: Mapping[Place, Question], group: str | None) -> dict[Place, Question]:
-        return {place: q for place, q in questions.items() if not self.by_type or (q[1] or "none") == group}
+        split = QUESTIONS.get(self.request.by or "")
+        return {p: q for p, q in questions.items() if split is None or split(p[0], q[1]) == group}
 
     def _reads_loosely(self, cell: Cell, verdict: VerdictBody) -> bool:
         """Whether a strict reading of a reply differs from the published rule that it was read by."""
@@ -469,11 +484,11 @@ class Folding:
         )
 
     def _group(self, chain: list[Header], type_: str | None) -> str | None:
-        split = SPLITS.get(self.request.by or "")
-        if split is None:
-            return None
         trial = next(h for h in chain if h.kind == "retrieval")
-        return split(trial, type_)
+        split = QUESTIONS.get(self.request.by or "")
+        if split is not None:
+            return split(trial.task or "", type_)
+        return str(trial.repeat) if self.request.by == "repeat" else None
 
     def _class(self, benchmark: Benchmark, cell: Cell, *, complete: bool, diagnostic: bool = False) -> str:
         """P, M, D or R: the lowest class of the reader and judge that the number depends on (MEASURING §1)."""
@@ -492,10 +507,11 @@ class Folding:
     # --- measures ---
 
     def measures(self, benchmark: Benchmark, name: str) -> list[Number]:
-        """Numbers that need no judge: hits and ranks, tokens of contexts and cut from them, latency."""
+        """Numbers that need no judge: hits and ranks, tokens of contexts and cut from them, latency, and values of
+        whole trials."""
+        numbers = self._of_rows(benchmark, name)
         if self.request.metrics:
-            return []
-        numbers = []
+            return numbers
         for cell, trials in self._cells("retrieval", name).items():
             grouped: dict[str | None, list[tuple[Header, RetrievalBody]]] = defaultdict(list)
             for trial in trials:
@@ -516,6 +532,86 @@ class Folding:
                 seconds = [c.seconds for c in timed if c.seconds is not None]
                 numbers += _latency(cell, group, "answer", seconds, len(made), any(c.workers > 1 for c in timed))
         return numbers
+
+    def _of_rows(self, benchmark: Benchmark, name: str) -> list[Number]:
+        """Values of whole trials, over all selected questions: one that has no trial is told of among the nulls."""
+        rows = benchmark.rows
+        wanted = [n for n in rows.names if not self.request.metrics or n in self.request.metrics] if rows else []
+        if rows is None or not wanted:
+            return []
+        numbers = []
+        questions = self.questions(name)
+        for cell, trials in self._cells("retrieval", name).items():
+            made: dict[str | None, dict[Place, list[_Valued]]] = defaultdict(lambda: defaultdict(list))
+            for empty in self._groups(questions):
+                made[empty] = defaultdict(list)
+            for trial in trials:
+                place = (trial.task or "", trial.query or "")
+                chain = self.lineage(trial)
+                found = rows.values(self._trial(trial))
+                made[self._group(chain, questions[place][1])][place].append(_Valued(chain, found))
+            for group, by_place in _in_order(benchmark, made):
+                scope = self._in_group(questions, group)
+                absent = Counter(self._why_absent(cell, place) for place in scope if place not in by_place)
+                numbers += [self._of_row(cell, name, group, scope, by_place, absent) for name in wanted]
+        return numbers
+
+    def _of_row(
+        self,
+        cell: Cell,
+        name: str,
+        group: str | None,
+        scope: Mapping[Place, Question],
+        by_place: Mapping[Place, Sequence[_Valued]],
+        absent: Counter[str],
+    ) -> Number:
+        """One value over the trials of some questions."""
+        means = {}
+        nulls = Counter(absent)
+        for place, some in by_place.items():
+            known = [(one.chain, value) for one in some if not isinstance(value := one.values[name], str)]
+            for chain, value in known:
+                self._keep(Scores(cell, name, "value", self.questions(cell.benchmark)), chain, value)
+            if known:
+                means[place] = nested_mean((tuple(h.id for h in chain), value) for chain, value in known)
+            else:
+                nulls[str(some[0].values[name])] += 1
+        short = summary(means.values())
+        return Number(
+            cell,
+            name,
+            "value",
+            short["mean"],
+            len(means),
+            len(scope),
+            group=group,
+            reason=None if means else "; ".join(why for why, _ in nulls.most_common()),
+            missing=dict(nulls),
+            subset=self.subset,
+            p50=short["p50"],
+            p95=short["p95"],
+        )
+
+    def _trial(self, header: Header) -> Trial:
+        body = self.index.ledger.body(header, RetrievalBody)
+        return Trial(
+            self.index.task(header.benchmark or "", header.task or ""),
+            header.query or "",
+            self.index.ledger.body(self.index.parent(header), IngestBody),
+            body,
+            self.index.shown(body),
+            self.index.config(header.fetch or "").settings,
+        )
+
+    def _why_absent(self, cell: Cell, place: Place) -> str:
+        """Why a question has no trial."""
+        body = self.index.task(cell.benchmark, place[0])
+        if body.scripted:
+            plugin = systems.plugin(str(self.index.config(cell.system).settings["system"]))
+            if reason := obstacle(plugin, body.needs):
+                return reason
+        cause = self.cause(cell, None, *place)
+        return "not asked yet" if cause is None else f"failed through the {cause}"
 
     def _of_answers(self, benchmark: Benchmark, cell: Cell, answers: Sequence[Header]) -> list[Number]:
         """Formulas over answers' texts. A question without an answer counts as for verdicts."""
@@ -700,7 +796,9 @@ class Folding:
             middle = percentile(values, 50)
             return Number(cell, name, unit, middle, len(values), of, group=group, subset=self.subset)
         clusters = [questions[place][0] for place in means]
-        if summary == "share":
+        if not benchmarks.find(cell.benchmark).sample:
+            between = None
+        elif summary == "share":
             between = accuracy.interval(means, {place: questions[place][0] for place in means})
         else:
             between = general_interval(values, clusters)

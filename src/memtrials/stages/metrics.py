@@ -39,7 +39,9 @@ def run(request: MetricsRequest, options: Options) -> Report:
 def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Report:
     """The numbers of everything selected."""
     chosen = choose(index, options.selection, "unit")
-    known = {m.name for name in chosen.benchmarks for m in benchmarks.find(name).metrics}
+    here = [benchmarks.find(name) for name in chosen.benchmarks]
+    known = {m.name for benchmark in here for m in benchmark.metrics}
+    known |= {name for benchmark in here if benchmark.rows for name in benchmark.rows.names}
     for metric in request.metrics:
         if metric not in known:
             raise unknown("metric", metric, known)
