@@ -10,6 +10,7 @@ from memtrials.benchmarks.enrichment import Graph, manifest_of
 from memtrials.settings import evaluation
 from memtrials.systems.embedding import CachedEmbedder
 from memtrials.systems.substrate.plugin import EmbeddedSubstrate
+from memtrials.tokens import count_tokens
 from support.canary import CanaryCopy, locomo_copy, longmemeval_copy
 from support.cli import call_cli
 from support.locomo import FOLDER as LOCOMO
@@ -285,6 +286,36 @@ def test_no_baseline_is_fed_from_it(trials: Path, name: str):
     stage(trials, "build", "locomo", "--variant", "derived", "--data", str(LOCOMO))
     told = refused(trials, "replay", name)
     assert f"comes with memories that were derived from it, and {name} looks in what was said alone" in told
+
+
+def test_a_state_that_was_given_it_is_asked_by_no_baseline(tmp_path: Path, trials: Path):
+    stage(trials, "build", "locomo", "--variant", "derived", "--data", str(LOCOMO))
+    tables = (evaluation() / "systems" / "substrate-vector.toml").read_text("utf-8")
+    asked, fed = tmp_path / "mine.toml", '[state]\nsystem = "substrate"\nembedding = "wordllama-256"\n'
+    asked.write_text(fed, "utf-8")
+    stage(trials, "replay", str(asked))
+    asked.write_text(tables, "utf-8")
+    assert "was given more than what was said" in refused(trials, "fetch", str(asked))
+    asked.write_text(fed, "utf-8")
+    assert stage(trials, "fetch", str(asked))["done"] == 15
+
+
+def test_a_dry_run_counts_what_would_be_embedded_of_it(tmp_path: Path, trials: Path):
+    made("locomo", LOCOMO, tmp_path / "x.jsonl")
+    stage(trials, "build", "locomo", "--data", str(LOCOMO))
+    path = Path(system(tmp_path / "s.toml", "snapshot", "x.jsonl"))
+    remote = 'embedding = "openai:some-model"\n'
+    path.write_text(path.read_text("utf-8") + remote, "utf-8")
+    whole = stage(trials, "replay", str(path), "--dry-run")
+    path.write_text(f'[state]\nsystem = "substrate"\n{remote}', "utf-8")
+    alone = stage(trials, "replay", str(path), "--dry-run")
+    said = json.loads((LOCOMO / "locomo_sample.json").read_bytes())[0]["conversation"]
+    texts = [f"Reflection: {' '.join(t['text'].split())}" for n in range(1, SESSIONS + 1) for t in said[f"session_{n}"]]
+    texts += [f"Thread summary: Source session {n}" for n in range(1, SESSIONS + 1)] + [
+        "Entity: Ines",
+        "Entity: Tobias",
+    ]
+    assert whole["embedding_tokens"] - alone["embedding_tokens"] == sum(map(count_tokens, dict.fromkeys(texts)))
 
 
 # --- what crosses -----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from memtrials.benchmarks.base import turn_id
+from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import UserError
 from memtrials.records import Release, TaskBody
 
@@ -154,12 +155,14 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return bool(self.entities or self.threads or self.derived or self.links)
 
     def texts(self) -> list[str]:
-        """What each object says of itself, by kind, so that no two kinds share a text."""
-        return [
-            *(f"Entity: {entity.name}" for entity in self.entities),
-            *(f"Thread: {thread.summary}" for thread in self.threads),
-            *(f"Derived memory: {memory.text}" for memory in self.derived),
+        """What each object is embedded by."""
+        _, _, derived, entity, thread = PREFIXES
+        said = [
+            *(f"{entity}{part.name}" for part in self.entities),
+            *(f"{thread}{part.summary}" for part in self.threads),
+            *(f"{derived}{part.text}" for part in self.derived),
         ]
+        return list(map(normalised, said))
 
 
 class Utterance(NamedTuple):

@@ -178,6 +178,7 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         asked = configs[system, protocol]
         if not asked:
             continue
+        _refuse_baselines(index, ingest, asked)
         pair = Pair(ingest.benchmark or "", system)
         kept_out = all(guarded_off(begun, pair, config.id, options.force) for config in asked)
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
@@ -203,6 +204,18 @@ def pending(index: LedgerIndex, request: FetchRequest, options: Options, chosen:
         for benchmark, count in lives.items()
     ]
     return plan
+
+
+def _refuse_baselines(index: LedgerIndex, ingest: Header, asked: Sequence[FetchConfig]) -> None:
+    """Raise UserError where what was precomputed is in a state, and what is asked looks in what was said alone."""
+    needs = index.task(ingest.benchmark or "", ingest.task or "").needs
+    given = any(key in index.config(ingest.system or "").settings for key in systems.PRECOMPUTED)
+    plugin = _plugin(index, ingest) if given or "enrich" in needs else None
+    if plugin is not None and any(plugin.baseline(config.settings) for config in asked):
+        raise UserError(
+            f"{ingest.system} on {ingest.benchmark} was given more than what was said, and its [fetch] looks in that "
+            "alone; take another mode, or replay a system that was given nothing more"
+        )
 
 
 def left_alone(
