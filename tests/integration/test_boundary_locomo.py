@@ -14,9 +14,9 @@ from support.boundary import Crossed, run_guided, without_names
 from support.canary import locomo_copy
 from support.trials import files, records
 
-SYSTEMS = ("bm25", "hybrid", "none", "full-context", "always-visible", "in-context", "naive-rag")
+SYSTEMS = ("bm25", "hybrid", "none", "full-context", "always-visible", "in-context", "naive-rag", "substrate")
 QUESTIONS = 15
-TELLING = (b"locomo", b"dia_id", b"D1:", b"session_", b"img_url", b"observation", b"adversarial", b"conv-1")
+TELLING = (b"locomo", b"dia_id", b"D1:", b"session_", b"img_url", b"1_observation", b"adversarial", b"conv-1")
 
 
 @pytest.fixture(scope="module")

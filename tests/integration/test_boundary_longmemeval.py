@@ -13,7 +13,7 @@ from support.boundary import Crossed, run_guided, without_names
 from support.canary import longmemeval_copy
 from support.trials import files, records
 
-SYSTEMS = ("bm25", "hybrid", "none", "full-context", "always-visible", "in-context", "naive-rag")
+SYSTEMS = ("bm25", "hybrid", "none", "full-context", "always-visible", "in-context", "naive-rag", "substrate")
 TELLING = (b"longmemeval", b"has_answer", b"answer_", b"_abs", b"haystack", *(type_.encode() for type_ in TYPES))
 
 

@@ -147,6 +147,23 @@ def test_a_time_that_cannot_be_read_is_refused_by_the_system_too(system: Embedde
         system.add("state", Session((Turn("user", "Hi."),), "yesterday"))
 
 
+def test_what_a_session_has_embedded_is_known_beforehand(system: EmbeddedSubstrate, monkeypatch: pytest.MonkeyPatch):
+    assert system.embeddings
+    sent: list[list[str]] = []
+    vectors = system.embeddings.vectors
+
+    def spied(texts: Any, role: Any) -> Any:
+        sent.append(list(texts))
+        return vectors(texts, role)
+
+    monkeypatch.setattr(system.embeddings, "vectors", spied)
+    timeline = (TALK, Session(()), LATER)
+    fed(system, "state", *timeline)
+    embeds = systems.plugin("substrate").embeds
+    assert sent == [texts for number, session in enumerate(timeline) for texts in embeds({}, session, number)]
+    assert sent[0] == ["Episode summary: Session 0 with Ines, Teodor."]
+
+
 def test_turns_without_words_are_those_that_it_does_not_take():
     assert systems.plugin("substrate").fits(TALK) == 1
 

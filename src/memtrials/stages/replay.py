@@ -34,7 +34,6 @@ from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Enriched, ForeignState, Plugin, Service, Surroundings, System, Usage
-from memtrials.systems.embedded import chunk_texts
 from memtrials.systems.embedding import Embedder, endpoint_model
 from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
@@ -336,10 +335,11 @@ class _Replay:
                 fresh = [q.text for q in body.queries if q.text not in seen]
                 seen.update(fresh)
                 yield from ((model, size) for size in request_sizes(fresh))
-            for session in self.sessions(name, task, body):
-                fresh = [t for t in dict.fromkeys(chunk_texts(session, state.get("chunk", "turn"))) if t not in seen]
-                seen.update(fresh)
-                yield from ((model, size) for size in request_sizes(fresh))
+            for number, session in enumerate(self.sessions(name, task, body)):
+                for texts in work.spec.plugin.embeds(state, session, number):
+                    fresh = [t for t in dict.fromkeys(texts) if t not in seen]
+                    seen.update(fresh)
+                    yield from ((model, size) for size in request_sizes(fresh))
             if beside := self._given.get((work.config, name)):
                 graph = beside.graph(self.data(body), task, body)
                 fresh = [t for t in dict.fromkeys(graph.texts() if graph else ()) if t not in seen]

@@ -17,6 +17,7 @@ from memtrials.systems.embedded import (
     Searchable,
     embedding_ready,
     embedding_settings,
+    embeds,
     open_embedded,
 )
 from memtrials.systems.embedding import BUNDLED
@@ -204,6 +205,7 @@ PLUGINS = {
         choices=CHOICES,
         resolve=embedding_settings,
         ready=embedding_ready,
+        embeds=embeds,
         capabilities=Embedded.capabilities,
         control=True,
         opens_gold=True,

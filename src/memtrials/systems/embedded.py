@@ -58,6 +58,11 @@ def chunk_texts(session: Session, chunk: str) -> list[str]:
     return ["\n".join(t.content for t in turns[first : last + 1]) for first, last in chunk_bounds(session, chunk)]
 
 
+def embeds(state: Mapping[str, Any], session: Session, number: int) -> list[list[str]]:
+    """The texts that a state's system has embedded of a session, all at once."""
+    return [chunk_texts(session, state.get("chunk", "turn"))]
+
+
 @dataclass
 class Searchable:
     """Chunks ready to be ranked; index and vectors are made when the retriever first needs them."""
@@ -252,6 +257,7 @@ PLUGINS = {
         choices=CHOICES,
         resolve=embedding_settings,
         ready=embedding_ready,
+        embeds=embeds,
         capabilities=CAPABILITIES,
     )
 }

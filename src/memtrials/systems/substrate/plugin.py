@@ -46,6 +46,7 @@ from memtrials.systems.substrate.objects import (
     Target,
     Thread,
     refused,
+    surface,
 )
 from memtrials.systems.substrate.retrieval import BUDGETS, FANOUT, Found, Mode, Policy, rendered, retrieve
 from memtrials.systems.substrate.store import Store, Stored
@@ -128,26 +129,12 @@ class EmbeddedSubstrate:
         """
         state = self._building[namespace]
         number, state.sessions = state.sessions, state.sessions + 1
-        said = [(n, turn) for n, turn in enumerate(session.turns) if turn.content.strip()]
-        if not said:
-            return
         try:
-            began = _time(session.time)
-            times = [_time(turn.time) or began for _, turn in said]
+            batches = _batches(session, number)
         except ValueError as error:
             raise refused(f"session {number}: {error}") from None
-        names = ", ".join(sorted({turn.speaker or turn.role for _, turn in said}))
-        episode = Episode(
-            external_id=str(number), summary=f"Session {number} with {names}.", started_at=began, ended_at=began
-        )
-        observations = [
-            Observation(
-                external_id=turn_id(number, n), text=turn.content, episode=episode.external_id, observed_at=time
-            )
-            for (n, turn), time in zip(said, times, strict=True)
-        ]
-        state.memory.ingest_enrichment(state.namespace, [episode])
-        state.memory.ingest_enrichment(state.namespace, observations)
+        for batch in batches:
+            state.memory.ingest_enrichment(state.namespace, batch)
 
     def enrich(self, namespace: str, graph: Graph) -> None:
         """Take in what was precomputed of the sessions, in one batch."""
@@ -296,6 +283,30 @@ def _edge(link: enrichment.Link) -> Link:
         confidence=link.confidence,
         rationale=link.rationale,
     )
+
+
+def _batches(session: Session, number: int) -> list[list[Object]]:
+    """A session as it is written: its episode, then its observations. Raises ValueError for a time in no known form."""
+    said = [(n, turn) for n, turn in enumerate(session.turns) if turn.content.strip()]
+    if not said:
+        return []
+    began = _time(session.time)
+    names = ", ".join(sorted({turn.speaker or turn.role for _, turn in said}))
+    summary = f"Session {number} with {names}."
+    observations: list[Object] = [
+        Observation(
+            external_id=turn_id(number, n),
+            text=turn.content,
+            episode=str(number),
+            observed_at=_time(turn.time) or began,
+        )
+        for n, turn in said
+    ]
+    return [[Episode(external_id=str(number), summary=summary, started_at=began, ended_at=began)], observations]
+
+
+def _embeds(state: Mapping[str, Any], session: Session, number: int) -> list[list[str]]:
+    return [[surface(draft) for draft in batch] for batch in _batches(session, number)]
 
 
 def _time(written: str | None) -> str | None:
@@ -594,6 +605,7 @@ PLUGINS = {
         suits=_suits,
         baseline=lambda fetch: fetch["mode"] != "hybrid",
         fits=_fits,
+        embeds=_embeds,
         capabilities=CAPABILITIES,
         lives=True,
         named=True,
