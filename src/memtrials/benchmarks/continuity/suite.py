@@ -88,7 +88,9 @@ def load(data: Path, options: LoadOptions) -> Loaded:
             f"continuity@modified-{digest[:8]}"
         )
     if options.variant not in (None, variant):
-        raise UserError(f"{read.path}: this is continuity@{variant or 'modified'}, not @{options.variant}")
+        raise UserError(
+            f"{read.path}: this is continuity@{variant or 'modified'}, not @{options.variant}; name its file with --data"
+        )
     release = Release(
         sha256=sha256([digest]),
         files=(read.file,),
