@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from memtrials.benchmarks.enrichment import Graph, manifest_of
+from memtrials import systems
+from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.enrichment import Derived, Entity, Graph, manifest_of
 from memtrials.settings import evaluation
+from memtrials.systems.base import Enriched, Surroundings
 from memtrials.systems.embedding import CachedEmbedder
 from memtrials.systems.substrate.plugin import EmbeddedSubstrate
 from memtrials.tokens import count_tokens
@@ -245,6 +248,25 @@ def test_only_systems_that_can_take_it_may_name_a_file(tmp_path: Path, trials: P
     assert "enrichment and snapshot exclude each other" in refused(trials, "replay", str(path))
     path.write_text('[state]\nsystem = "embedded"\nretriever = "bm25"\nenrichment = "x.jsonl"\n', "utf-8")
     assert "unknown key 'enrichment'" in refused(trials, "replay", str(path))
+
+
+def test_the_same_graph_again_changes_nothing(tmp_path: Path):
+    spec = systems.load("substrate-bm25")
+    opened = spec.plugin.open(spec.state, Surroundings(tmp_path / "stores", tmp_path / "cache"))
+    assert isinstance(opened, EmbeddedSubstrate)
+    assert isinstance(opened, Enriched)
+    claim = Derived(external_id="d0", derived_type="claim", text="Ana owns a boat.", observations=("0.0",))
+    graph = Graph(entities=(Entity(external_id="e0", entity_type="person", name="Ana"),), derived=(claim,))
+    states = []
+    for name, times in (("once", 1), ("twice", 2)):
+        opened.create(name, "user")
+        opened.add(name, Session((Turn("user", "I own a boat."),)))
+        for _ in range(times):
+            opened.enrich(name, graph)
+        opened.freeze(name)
+        states.append(opened.files.path(name).read_bytes())
+    opened.close()
+    assert states[0] == states[1]
 
 
 # --- locomo@derived ---------------------------------------------------------------------------------------------

@@ -384,6 +384,20 @@ def test_a_sessions_name_in_a_text_becomes_its_position(tmp_path: Path):
     assert link.rationale == "0, 1"
 
 
+def test_a_session_that_is_called_by_a_mere_word_or_number_changes_no_text(tmp_path: Path):
+    row = boat(lambda row: memory(row).update(text="A boat for 3 of us.", source_episode_external_ids=["3"]))
+    named = (HISTORY[0]._replace(name="boat"), HISTORY[1]._replace(name="3"))
+    (claim,) = neutral(graph_of(row, tmp_path / "x.jsonl"), named).derived
+    assert (claim.text, claim.episodes) == ("A boat for 3 of us.", ("1",))
+
+
+def test_names_that_begin_with_others_are_told_apart(tmp_path: Path):
+    row = boat(lambda row: memory(row).update(text="s.1 and s.1#2, s.10", source_episode_external_ids=["s.1#2"]))
+    named = (HISTORY[0]._replace(name="s.1"), HISTORY[1]._replace(name="s.1#2"))
+    (claim,) = neutral(graph_of(row, tmp_path / "x.jsonl"), named).derived
+    assert (claim.text, claim.episodes) == ("0 and 1, s.10", ("1",))
+
+
 LOST: list[tuple[Callable[[Json], object], str]] = [
     (lambda row: memory(row).update(source_episode_external_ids=["s9"]), "'dm:1' names episode 's9'"),
     (lambda row: memory(row).update(source_observation_external_ids=["s1:turn:3"]), "names observation 's1:turn:3'"),

@@ -227,14 +227,11 @@ def _is_moment(text: str) -> bool:
         return False
 
 
-_WORD = re.compile(r"[\w#-]+")
-
-
 def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
     """The graph as a system may see it: sessions and turns by their positions, all else numbered in order, a session's
     name in a text replaced by its position, and no metadata. Raises UserError for a reference that leads nowhere.
 
-    Names of sessions tell which of them hold answers, so none may stay.
+    Names of sessions tell which of them hold answers, so none may stay; a mere word or number is none that does.
     """
     sessions = {sitting.name: str(n) for n, sitting in enumerate(history)}
     known: dict[ObjectType, dict[str, str]] = {
@@ -253,8 +250,13 @@ def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
     def all_named(kind: ObjectType, names: Ids, by: str) -> Ids:
         return tuple(named(kind, name, by) for name in names)
 
+    telling = sorted((name for name in sessions if not (name.isalpha() or name.isdecimal())), key=len, reverse=True)
+
     def said(text: str) -> str:
-        return _WORD.sub(lambda word: sessions.get(word[0], word[0]), text)
+        found = [re.escape(name) for name in telling if name in text]
+        if not found:
+            return text
+        return re.sub(rf"(?<![\w#-])(?:{'|'.join(found)})(?![\w#-])", lambda name: sessions[name[0]], text)
 
     def noted(text: str | None) -> str | None:
         return None if text is None else said(text)
