@@ -89,7 +89,8 @@ def load(data: Path, options: LoadOptions) -> Loaded:
         )
     if options.variant not in (None, variant):
         raise UserError(
-            f"{read.path}: this is continuity@{variant or 'modified'}, not @{options.variant}; name its file with --data"
+            f"{read.path}: this is continuity@{variant or 'modified'} and not @{options.variant}; give that file "
+            "with --data"
         )
     release = Release(
         sha256=sha256([digest]),
