@@ -241,7 +241,7 @@ class Operated(msgspec.Struct, frozen=True, omit_defaults=True):
 class Restarted(msgspec.Struct, frozen=True):
     """A restart in a life, probed by the next query before and after. restored: identities that the system then knew.
 
-    items_before, items_after: what the probe brought back.
+    items_before, items_after: what the probe brought back; raw_before, raw_after: the system's own traces of that.
     """
 
     step: int
@@ -249,6 +249,8 @@ class Restarted(msgspec.Struct, frozen=True):
     restored: int
     items_before: tuple[Item, ...]
     items_after: tuple[Item, ...]
+    raw_before: str | None = None
+    raw_after: str | None = None
 
 
 class IngestBody(Body, frozen=True, kw_only=True):
@@ -256,7 +258,7 @@ class IngestBody(Body, frozen=True, kw_only=True):
     the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from. stores:
     what a service keeps it in. skipped_turns: turns that the system doesn't take. imported_from: the manifest of a
     state that others made; ids_leaked: it goes by names that tell which task it is. operations, restarts: of a scripted
-    life, in order."""
+    life, in order; declared: what its own vectors are of, if it took those: provider, model, revision, dimensions."""
 
     namespace: str | None
     user: str | None = None
@@ -274,6 +276,7 @@ class IngestBody(Body, frozen=True, kw_only=True):
     ids_leaked: bool = False
     operations: tuple[Operated, ...] = ()
     restarts: tuple[Restarted, ...] = ()
+    declared: dict[str, str] = {}
 
 
 class Fit(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from memtrials.cli.root import cli
 from memtrials.errors import UserError
 
 if TYPE_CHECKING:
-    from memtrials.exchange.harness import Run as HarnessRun
+    from memtrials.exchange.runs import Run
     from memtrials.index import LedgerIndex
 
 
@@ -167,9 +167,9 @@ def _of_retrievals(command: F) -> F:
 
 def _run_of(
     given: dict[str, Any], base: str | None, run_id: str | None, trial: int, allow_partial: bool
-) -> tuple[LedgerIndex, HarnessRun]:
+) -> tuple[LedgerIndex, Run]:
     """The run that is selected. base: the benchmark it has to be of; None: the one that is selected or built."""
-    from memtrials.exchange import harness
+    from memtrials.exchange import harness, runs
     from memtrials.exchange.cells import benchmark_in
 
     options, index, chosen = selected(given)
@@ -179,7 +179,8 @@ def _run_of(
             raise UserError(f"a run is of one benchmark; name one of {', '.join(chosen.benchmarks)} with --benchmark")
         base = chosen.benchmarks[0].partition("@")[0] if chosen.benchmarks else named or ""
     benchmark = benchmark_in(index, base, named)
-    return index, harness.run_of(index, benchmark, chosen, run_id, trial, allow_partial=allow_partial)
+    dataset = harness.dataset_of(benchmark)
+    return index, runs.run_of(index, benchmark, dataset, chosen, run_id, trial, allow_partial=allow_partial)
 
 
 @export_group.command("rows")
@@ -189,11 +190,14 @@ def _run_of(
 def export_rows(
     run_id: str | None, out: Path | None, trial: int, allow_partial: bool, data: Path | None, **given: Any
 ) -> int:
-    """A folder with results.jsonl, header.json and report.json, as a retrieval harness writes and compares them."""
-    from memtrials.exchange import harness
+    """A folder with results.jsonl, header.json and report.json, as a retrieval harness writes and compares them.
+
+    Of continuity the first is traces.jsonl: rows with all that was told and done up to their queries.
+    """
+    from memtrials.exchange import runs
 
     index, run = _run_of(given, None, run_id, trial, allow_partial)
-    folder = harness.write(index, run, out or index.ledger.path.parent, data)
+    folder = runs.write(index, run, out or index.ledger.path.parent, data)
     print(f"{len(run.trials)} questions written to {folder}")
     return 0
 
@@ -206,7 +210,7 @@ def export_retrieval_log(out: Path | None, trial: int, allow_partial: bool, data
     from memtrials.exchange import harness
 
     index, run = _run_of(given, "longmemeval", None, trial, allow_partial)
-    lines = _lines(harness.retrieval_log(row) for row in harness.rows(index, run, data))
+    lines = _lines(harness.retrieval_log(row) for row in run.dataset.rows(index, run, data))
     return write_out(lines, out, f"{len(run.trials)} questions")
 
 
@@ -223,7 +227,7 @@ def export_locomo_retrieval(
 
     index, run = _run_of(given, "locomo", None, trial, allow_partial)
     said = first_answers(index, list(run.trials), reader)
-    found = zip(run.trials, harness.rows(index, run, data), strict=True)
+    found = zip(run.trials, run.dataset.rows(index, run, data), strict=True)
     lines = _lines(harness.locomo_row(row, said.get(header.id)) for header, row in found)
     return write_out(lines, out, f"{len(run.trials)} questions")
 

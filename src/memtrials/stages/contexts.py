@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memtrials import benchmarks
 from memtrials.errors import UserError
-from memtrials.exchange.harness import DATASETS
+from memtrials.exchange.harness import TOLD
 from memtrials.index import LedgerIndex
 from memtrials.tokens import count_tokens
 
@@ -30,10 +30,13 @@ class Histories:
 
     def _text(self, task: str) -> str | None:
         body = self._index.task(self._benchmark, task)
+        if body.scripted:
+            self.reason = "a scripted life grows from query to query; full_history_tokens counts it"
+            return None
         base, data = self._benchmark.partition("@")[0], Path(body.data)
         try:
-            if base in DATASETS:
-                return DATASETS[base].history(data, self._benchmark, task, body).text
+            if base in TOLD:
+                return TOLD[base].history(data, self._benchmark, task, body).text
             sessions = benchmarks.find(self._benchmark).sessions(data, self._benchmark, task, body)
         except UserError as error:
             self.reason = str(error)

@@ -52,6 +52,9 @@ from memtrials.systems.embedding import Embedder
 from memtrials.systems.life import DECLARED, Done, Life, Lifecycle, LifeEvent, Restart, Script
 from memtrials.systems.scripted import Names, as_episode, obstacle
 
+DECLARES = ("provider", "model", "revision", "dimensions")
+"""What is recorded of vectors that a script declares."""
+
 
 def life_key(task: Header, system: str, fetch_config: str) -> str:
     """The name of the work of replaying a life: how it is asked is part of it."""
@@ -264,7 +267,8 @@ class _Course:
         restored, done = self.teller.restart()
         self._note(step, done, time.perf_counter() - began)
         after = self._asked(probe)
-        self.restarts.append(Restarted(step, probe.id, restored, before.items or (), after.items or ()))
+        items = (before.items or (), after.items or ())
+        self.restarts.append(Restarted(step, probe.id, restored, *items, before.raw, after.raw))
 
     def _ask_after(self, life: str, step: int, *, last: bool) -> None:
         for query in self.body.queries[len(self.found) :]:
@@ -315,7 +319,8 @@ def replay(
     name, task = work.parent.benchmark or "", work.parent.task or ""
     body = index.task(name, task)
     told = script(data, name, task, body)
-    told = told._replace(life=replace(told.life, vectors=declared.get((name, task))))
+    own = declared.get((name, task))
+    told = told._replace(life=replace(told.life, vectors=own))
     namespace, user = secrets.token_hex(8), secrets.token_hex(8)
     teller: _Teller
     if spec.plugin.lives:
@@ -344,6 +349,7 @@ def replay(
         embedded_at=system.meter.endpoint,
         operations=tuple(course.operations),
         restarts=tuple(course.restarts),
+        declared={} if own is None else {field: str(getattr(own, field)) for field in DECLARES},
     )
     content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
     header = derived(work, "ingest", index, system=spec.id, fetch=config.id, content=content)
