@@ -42,6 +42,7 @@ OPENING = b"[\n"
 CLOSING = b"\n]\n"
 SPACE = b" \t\r\n"
 BLOCK = 1 << 21
+SECTOR = 512  # what a disk writes whole or not at all
 BATCH_PARTS = 1000  # a vectored write takes at most 1,024 pieces on Linux
 
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -365,9 +366,12 @@ def scan(fd: int, start: int, path: Path, take: Callable[[int, int, Header], Non
         if not count:
             break
         begin, fresh, filled = 0, filled, filled + count
-        while state.bracket is None and (newline := buffer.find(b"\n", max(begin, fresh), filled)) >= 0:
-            state.whole_line(buffer, begin, newline, at)
-            begin = newline + 1
+        state.doubtful |= 0 in buffer[fresh + (-1 - at - fresh) % SECTOR : filled : SECTOR]
+        with memoryview(buffer) as view:
+            while state.bracket is None and (newline := buffer.find(b"\n", max(begin, fresh), filled)) >= 0:
+                if state.doubtful or not state.plain_record(buffer, view, begin, newline, at):
+                    state.whole_line(buffer, begin, newline, at)
+                begin = newline + 1
         buffer[: filled - begin] = buffer[begin:filled]
         at, filled = at + begin, filled - begin
     if state.bracket is None:
@@ -381,14 +385,15 @@ def scan(fd: int, start: int, path: Path, take: Callable[[int, int, Header], Non
 
 class _ScanState:
     """Line by line through a ledger: what has been seen so far. bracket: the byte where the closing bracket stands;
-    holed: whether a line had NUL bytes, which JSON never has: pages of a last write that didn't reach the disk."""
+    holed: whether a line had NUL bytes, which JSON never has: pages of a last write that didn't reach the disk;
+    doubtful: whether a sector ended with one, so that every line must be looked through."""
 
     def __init__(self, path: Path, take: Callable[[int, int, Header], None], start: int, line: int) -> None:
         self.path = path
         self.take = take
         self.end = start
         self.bracket: int | None = None
-        self.holed = False
+        self.holed = self.doubtful = False
         self.line = line if start else 1
         self.opened = start > 0
 
@@ -397,6 +402,25 @@ class _ScanState:
             f"{self.path}, line {self.line}: {why}; this isn't a ledger of memtrials, or another program rewrote it. "
             "It was left untouched: restore it, or name another file with --trials"
         )
+
+    def plain_record(self, buffer: bytearray, view: memoryview, begin: int, end: int, base: int) -> bool:
+        """Take in the line buffer[begin:end] if it is a record and a comma, as all but the last are, in the shortest
+        way; False leaves it as it was. view: of the buffer."""
+        mark = buffer.find(BODY_MARK, begin, end)
+        if mark < 0 or buffer[end - 1] != 0x2C or buffer[end - 2] != 0x7D:
+            return False
+        buffer[mark] = 0x7D
+        try:
+            header = decode_header(view[begin : mark + 1])
+        except (msgspec.DecodeError, ValueError):
+            buffer[mark] = BODY_MARK[0]
+            return False
+        if header.schema > SCHEMA:
+            raise self._newer(header.schema)
+        self.take(base + begin, end - 1 - begin, header)
+        self.end = base + end - 1
+        self.line += 1
+        return True
 
     def whole_line(self, buffer: bytearray, begin: int, end: int, base: int) -> None:
         """Take in the line buffer[begin:end] (its line end excluded), which starts at byte base + begin."""
@@ -431,7 +455,7 @@ class _ScanState:
         if self.holed:
             raise self.foreign("bytes before it were lost")
         try:
-            header = decode_header(head)
+            header = decode_header(b"%b}" % head)
         except (msgspec.DecodeError, ValueError):
             schema = _schema_of(head)
             if schema is not None and schema > SCHEMA:

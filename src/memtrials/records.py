@@ -544,13 +544,11 @@ def _line(header: dict[str, Any], body: dict[str, Any]) -> bytes:
 
 
 BODY_MARK = b',"body":'
-_header_decoder = msgspec.json.Decoder(Header)
 _body_decoders: dict[Kind, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(t) for kind, t in BODIES.items()}
 
 
-def decode_header(head: bytes) -> Header:
-    """A header from the bytes before the body mark. Raises msgspec.DecodeError or ValidationError."""
-    return _header_decoder.decode(b"%b}" % head)
+decode_header = msgspec.json.Decoder(Header).decode
+"""A header from the bytes before the body mark and a `}`. Raises msgspec.DecodeError or ValidationError."""
 
 
 def decode_body(kind: Kind, body: bytes | memoryview) -> Any:

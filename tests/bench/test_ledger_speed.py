@@ -125,7 +125,7 @@ def large(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small_records(folder: Path) -> Path:
-    return write_ledger(folder / "small-records.json", 1000 * MB, 5_000)
+    return write_ledger(folder / "small-records.json", 200 * MB, 5_000)
 
 
 def write_answered(path: Path, bytes_wanted: int, size: int) -> Path:
@@ -282,7 +282,7 @@ def test_pending_costs_little_more_than_reading(size: int, large: Path, small_re
     factor = settled(measure, lambda value: value <= 3, tries=6 if size == 50_000 else 1)
     peak = max(ours[1] for ours, _ in pairs)
     report(
-        f"pending on 1 GB of {size // 1000} KB records / reading the bytes",
+        f"pending on {path.stat().st_size / 1e9:.1f} GB of {size // 1000} KB records / reading the bytes",
         f"{factor:.2f}, peak {peak:.0f} MB, {pairs[0][0][2]:,} records",
         "at most 3, under 300 MB" if size == 50_000 else "(printed beside it)",
     )

@@ -662,6 +662,24 @@ def test_a_file_that_is_not_ours_is_refused_and_left_untouched(path: Path, text:
     assert torn_files(path) == []
 
 
+@pytest.mark.parametrize("part", ["a page of the second record", "from within a page to its end"])
+@pytest.mark.parametrize("block", [1 << 12, 1 << 21])
+def test_a_lost_page_inside_a_record_is_noticed_wherever_the_reads_begin(
+    path: Path, part: str, block: int, monkeypatch: pytest.MonkeyPatch
+):
+    lines = [encode(answer(name, f"{name} " * 4000)) for name in ("a1", "a2", "a3")]
+    text = bytearray(file_of(lines))
+    second = text.index(lines[1])
+    page = ((second + 2000) // 4096 + 1) * 4096
+    begin, end = (page, page + 4096) if part.startswith("a page") else (page - 700, page)
+    assert second < begin < end < second + len(lines[1])
+    text[begin:end] = bytes(end - begin)
+    path.write_bytes(text)
+    monkeypatch.setattr("memtrials.ledger.BLOCK", block)
+    with pytest.raises(UserError, match=r"line 3: bytes before it were lost.*left untouched"):
+        Ledger.open(path)
+
+
 def test_a_file_that_another_program_rewrote_meanwhile_is_left_untouched(path: Path):
     with Ledger.open(path, create=True) as ledger:
         ledger.append(answer("a1"), answer("a2"))

@@ -49,7 +49,7 @@ from support.records import AT, SAMPLE_BODIES, answer, record
 def parsed(line: bytes) -> tuple[Header, Any]:
     """The record again, cut where a scan cuts it."""
     head, _, rest = line.partition(BODY_MARK)
-    header = decode_header(head)
+    header = decode_header(head + b"}")
     return header, decode_body(header.kind, rest[:-1])
 
 
@@ -316,7 +316,7 @@ def test_any_record_comes_back_as_it_was_but_for_lone_surrogates(
 def test_fields_of_a_later_version_are_passed_over():
     body = decode_body("void", b'{"new":[{"a":1}],"reason":"x","kinds":{},"right":1,"wrong":0,"newer":null}')
     assert (body.reason, body.right) == ("x", 1)
-    assert decode_header(b'{"id":"a","kind":"void","parents":[],"at":"","new":{"a":[1]}').id == "a"
+    assert decode_header(b'{"id":"a","kind":"void","parents":[],"at":"","new":{"a":[1]}}').id == "a"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_fields_of_a_later_version_are_passed_over():
 )
 def test_a_header_that_is_not_one_is_refused(head: bytes):
     with pytest.raises(msgspec.DecodeError):
-        decode_header(head)
+        decode_header(head + b"}")
 
 
 def test_gold_and_queries_of_a_task_are_found_by_query():
