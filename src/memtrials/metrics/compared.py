@@ -13,8 +13,9 @@ from memtrials.metrics.numbers import Cell, Contrast, Place
 @dataclass
 class Change:
     """How one question's results differ. missing: what only one side has. identities, ranks: retrieved items, whose
-    identity is their text and turns. degradation: marks of each side that the other lacks. metrics: its scores on both
-    sides, where they differ. fields: other fields whose values differ, such as `answer.text`."""
+    identity is their text and turns, and the kind and given ids of what they are a memory of. degradation: marks of
+    each side that the other lacks. metrics: its scores on both sides, where they differ. fields: other fields whose
+    values differ, such as `answer.text`."""
 
     missing: set[str] = field(default_factory=set)
     identities: bool = False

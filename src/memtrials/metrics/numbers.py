@@ -29,8 +29,8 @@ class Cell(NamedTuple):
 @dataclass(frozen=True)
 class Number:
     """One published number with what must go with it. unit: `share`, `score` (a mean in [0, 1] that counts nothing),
-    `tokens`, `ratio`, `seconds`, `dollars`, `rank`, or `value` (of whole trials, in a unit of its own). part: the part or other average of the metric's questions that it
-    is about.
+    `tokens`, `ratio`, `seconds`, `dollars`, `rank`, or `value` (of whole trials, in a unit of its own). part: the part
+    or other average of the metric's questions that it is about.
 
     value is the headline; None with a reason where there is none. class_: P, M, D, R, or None where neither a reader
     nor a judge had a part in it. models: what the endpoints said had answered, where that is more than one snapshot.

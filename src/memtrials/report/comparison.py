@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from memtrials import benchmarks
 from memtrials.metrics.compared import Change, Comparison, Flip, Pair
 from memtrials.report.contrasts import difference_json, print_table
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
     from memtrials.metrics.numbers import Cell, Contrast, Place
 
-MOST = 20
-"""Lines on single questions that are shown; all are in the JSON."""
+MOST, MOST_METRICS = 20, 6
+"""Lines on single questions that are shown, and metrics in one of them; all are in the JSON."""
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -67,6 +68,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             print(f"  no question differs in {steady} {'other ' if some else ''}metrics")
         for place, one in enumerate(pair.differences):
             _print_flips(one.metric, pair.flips.get(place, ()))
+        if pair.changes and not some:
+            print(title)
         _print_changes(pair)
     for line in comparison.alone:
         print(f"  {line}")
@@ -102,19 +105,24 @@ def _print_flips(metric: str, flips: Iterable[Flip]) -> None:
 
 
 def _print_changes(pair: Pair) -> None:
+    rows = benchmarks.find(pair.first.benchmark).rows
+    shown = rows.shown if rows else ()
     for place, change in list(pair.changes.items())[:MOST]:
-        print(f"  {'/'.join(place)}: {'; '.join(_aspects(change))}")
+        print(f"  {'/'.join(place)}: {'; '.join(_aspects(change, shown))}")
     if len(pair.changes) > MOST:
         print(f"  … {len(pair.changes) - MOST} more questions differ; --json has all")
 
 
-def _aspects(change: Change) -> list[str]:
-    """What of a question differs, in words."""
+def _aspects(change: Change, first: Collection[str]) -> list[str]:
+    """What of a question differs, in words. first: metrics that stand before others."""
     found = sorted(change.missing)
     found += ["identities"] * change.identities + ["ranks"] * change.ranks
     if any(change.degradation):
         found.append("degradation " + " against ".join(", ".join(sorted(m)) or "none" for m in change.degradation))
-    found += [f"{metric} {_number(a)} → {_number(b)}" for metric, (a, b) in change.metrics.items()]
+    ordered = sorted(change.metrics.items(), key=lambda one: one[0] not in first)
+    some = [f"{metric} {_number(a)} → {_number(b)}" for metric, (a, b) in ordered]
+    more = [f"{len(some) - MOST_METRICS} more metrics"] if len(some) > MOST_METRICS else []
+    found += [*some[:MOST_METRICS], *more]
     return found + ([", ".join(sorted(change.fields))] if change.fields else [])
 
 

@@ -7,6 +7,7 @@ that isn't VOLATILE. Nothing is appended.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,14 @@ from typing import Any
 
 import msgspec
 
+from memtrials import benchmarks
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.judging.probing import probed
 from memtrials.ledger import Ledger
 from memtrials.metrics.compared import Change, Comparison, Flip, Pair
 from memtrials.metrics.numbers import Cell, Place, Scores
+from memtrials.metrics.rows import marks_of
 from memtrials.records import (
     AnswerBody,
     Body,
@@ -47,6 +50,11 @@ VOLATILE = frozenset(
         "items_in",
         "request_id",
         "raw",
+        "raw_before",
+        "raw_after",
+        "internal_id",
+        "operation_id",
+        "reported",
         "seconds",
         "charged_seconds",
         "prefix_seconds",
@@ -60,8 +68,9 @@ VOLATILE = frozenset(
         "wasted_completion_tokens",
     }
 )
-"""The fields of bodies in which two runs of the same work differ: random ids, what services write beside them, times,
-and what it took. Of headers nothing is compared but what places a record: its question, configurations and ordinals."""
+"""The fields of bodies in which two runs of the same work differ: random ids, what systems and services write beside
+them, times, and what it took. Of headers nothing is compared but what places a record: its question, configurations and
+ordinals."""
 
 DEFINING: tuple[Role, ...] = ("system", "fetch", "reader")
 """The roles in which single results of two ledgers may differ: that is what they are compared in."""
@@ -309,15 +318,18 @@ def _compare_two(
         _compare_items(change, *items)
         states = [side.index.ledger.body(side.index.parent(header), IngestBody) for side, header in (one, other)]
         change.fields |= {f"ingest.{name}" for name in changed(*states)}
+        told = [_in_part(side.index, header, state) for (side, header), state in zip((one, other), states, strict=True)]
         a, b = (msgspec.structs.replace(body, items=None) for body in (a, b))
-    marks = [_marks(body) for body in (a, b)]
+    else:
+        told = [set(), set()]
+    marks = [_marks(body) | partly for body, partly in zip((a, b), told, strict=True)]
     change.degradation[0].update(marks[0] - marks[1])
     change.degradation[1].update(marks[1] - marks[0])
     change.fields |= {f"{metric or kind}.{name}" for name in changed(a, b)}
 
 
 def _compare_items(change: Change, a: Sequence[Item] | None, b: Sequence[Item] | None) -> None:
-    named = [None if items is None else [((i.text, i.turns or ()), i.rank) for i in items] for items in (a, b)]
+    named = [None if items is None else [(_identity(i), i.rank) for i in items] for items in (a, b)]
     one, other = named
     if one is None or other is None:
         change.identities |= one is not other
@@ -326,8 +338,22 @@ def _compare_items(change: Change, a: Sequence[Item] | None, b: Sequence[Item] |
     change.identities |= sorted(name for name, _ in one) != sorted(name for name, _ in other)
     change.ranks |= sorted(one) != sorted(other)
     if sorted(one) == sorted(other):
-        ordered = [sorted(items or (), key=lambda i: (i.text, i.turns or (), i.rank)) for items in (a, b)]
+        ordered = [sorted(items or (), key=lambda i: (_identity(i), i.rank)) for items in (a, b)]
         change.fields |= {f"items.{n}" for x, y in zip(*ordered, strict=True) for n in changed(x, y)}
+
+
+def _identity(item: Item) -> tuple[str, ...]:
+    """What makes an item that one: its text and turns, and of a memory of a kind whose it is by given ids."""
+    memory = item.memory
+    whose = () if memory is None else (memory.kind, memory.external_id or "", memory.episode_external_id or "")
+    return (item.text, " ".join(item.turns or ()), *whose)
+
+
+def _in_part(index: LedgerIndex, header: Header, state: IngestBody) -> set[str]:
+    """In what respects something that was told before a query was done in part only, by the system's own reports."""
+    after = index.task(header.benchmark or "", header.task or "").query(header.query or "").after
+    told = (one.reported for one in state.operations if after is None or one.step <= after)
+    return {mark for reported in told if reported is not None for mark in marks_of(json.loads(reported))}
 
 
 def _marks(body: Body) -> set[str]:
@@ -352,24 +378,37 @@ def changed(one: msgspec.Struct, other: msgspec.Struct) -> set[str]:
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for name in sorted({*one, *other} - VOLATILE):
-        a, b = one.get(name), other.get(name)
+        a, b = _lasting(one.get(name)), _lasting(other.get(name))
         if isinstance(a, dict) or isinstance(b, dict):
             yield from _changed(a or {}, b or {}, f"{above}{name}.")
         elif a != b:
             yield above + name
 
 
+def _lasting(value: Any) -> Any:
+    """A value without volatile fields of what stands in a list."""
+    if isinstance(value, list | tuple):
+        return [_lasting(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _lasting(one) for name, one in value.items() if name not in VOLATILE}
+    return value
+
+
 # --- scores -----------------------------------------------------------------------------------------------------
 
 
 def _compare_scores(pair: Pair, one: Scores, other: Scores, margin: float | None, apart: tuple[str, ...]) -> None:
-    """The difference of one metric, and the questions that it comes of."""
+    """The difference of one metric, and the questions that it comes of. Of what is no sample there is none: what its
+    questions say of themselves is all."""
     a, b = one.means, other.means
     for place in dict.fromkeys([*a, *b]):
         pair.questions.add(place)
+        if one.unit == "value" and place in pair.changes and pair.changes[place].missing:
+            continue  # there is no trial to have values
         if a.get(place) != b.get(place):
             pair.changes[place].metrics[one.metric] = (a.get(place), b.get(place))
     if one.cell.judge is not None:
         both = [place for place in a if place in b and a[place] != b[place]]
         pair.flips[len(pair.differences)] = [Flip("/".join(place), a[place], b[place]) for place in sorted(both)]
-    pair.differences.append(contrast(one, other, margin, unlike=apart))
+    if benchmarks.find(one.cell.benchmark).sample:
+        pair.differences.append(contrast(one, other, margin, unlike=apart))
