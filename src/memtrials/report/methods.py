@@ -49,8 +49,13 @@ def _data(index: LedgerIndex, chosen: Chosen, name: str) -> str:
     part = f"{len(tasks)} of {len(built)} tasks" if len(tasks) != len(built) else ""
     return (
         f"{name}: {_count(questions, 'question')} in {part or _count(len(tasks), 'task')}, built from {known} "
-        f"(SHA-256 of its files: {files})."
+        f"(SHA-256 of its files: {files}).{_condition(name)}"
     )
+
+
+def _condition(name: str) -> str:
+    said = benchmarks.find(name).condition
+    return f" {said[0].upper()}{said[1:]}." if said else ""
 
 
 def _systems(index: LedgerIndex, chosen: Chosen) -> list[str]:
@@ -191,12 +196,16 @@ def _void(index: LedgerIndex) -> list[str]:
 
 def _numbers(report: Report) -> str:
     """How scores become numbers, and the intervals that these have."""
+    of_answers = (
+        " of the mean over answers of the mean over verdicts" if any(n.cell.reader for n in report.numbers) else ""
+    )
     told = [
-        "A question's score is the mean over its states of the mean over retrievals of the mean over answers of the "
-        "mean over verdicts"
+        f"A question's score is the mean over its states of the mean over retrievals{of_answers}"
         if report.view is None
         else f"A question's score is that of its {report.view} record"
     ]
+    if any(n.unit == "value" for n in report.numbers):
+        told.append("values of whole trials have no intervals; their percentiles are by nearest rank")
     shown = [n for n in report.numbers if n.interval is not None]
     wilson = any(n.unit == "share" and n.types is None for n in shown)
     strata = any(n.types is not None for n in shown)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from memtrials.index import LedgerIndex, Pair
-from memtrials.records import AnswerBody, Header, IngestBody, RetrievalBody, VerdictBody
+from memtrials.records import AnswerBody, Header, IngestBody, Item, RetrievalBody, VerdictBody
 from memtrials.selection import Chosen
 
 
@@ -50,9 +52,7 @@ def trial(index: LedgerIndex, retrieval: Header, answer: Header | None) -> dict[
         "gold_details": dict(gold.details),
         "evidence": list(gold.evidence),
         "context": body.context,
-        "retrieved": [
-            {"rank": i.rank, "score": i.score, "turns": i.turns, "text": i.text} for i in index.shown(body) or ()
-        ],
+        "retrieved": [_item(item) for item in index.shown(body) or ()],
         "retrieval_seconds": body.effort.seconds if body.effort else None,
         "namespace": ingest.namespace,
         "reader": answer.reader if answer else None,
@@ -62,6 +62,12 @@ def trial(index: LedgerIndex, retrieval: Header, answer: Header | None) -> dict[
         "answer_seconds": said.call.seconds if said and said.call else None,
         "verdicts": [_verdict(index, h) for h in verdicts],
     }
+
+
+def _item(item: Item) -> dict[str, Any]:
+    """An item; of a memory of a kind, which one it is."""
+    of = {} if item.memory is None else {"memory": msgspec.to_builtins(item.memory)}
+    return {"rank": item.rank, "score": item.score, "turns": item.turns, "text": item.text, **of}
 
 
 def _verdict(index: LedgerIndex, header: Header) -> dict[str, Any]:

@@ -33,6 +33,8 @@ from memtrials.stages.metrics import MetricsRequest, View, fold
 FORM = 1
 PLACE = ("benchmark", "system", "fetch", "reader", "judge", "metric", "part")
 """What names a number in a seal."""
+SCORES = ("share", "score", "value")
+"""The units of what is sealed."""
 PROMPTS = ("prompt", "prompts", "guidance")
 """Settings of a configuration that hold prompt texts."""
 
@@ -64,7 +66,8 @@ def sealed(ledger: Ledger, options: Options) -> dict[str, Any]:
     index = LedgerIndex(ledger)
     rows = headline(index, options)
     if not rows:
-        raise UserError(f"{ledger.path}: no score is selected, so there is nothing to seal; judge comes first")
+        comes = "judge comes first, or replay where lives are scripted"
+        raise UserError(f"{ledger.path}: no score is selected, so there is nothing to seal; {comes}")
     return {
         "seal": _title(rows, options.selection),
         "form": FORM,
@@ -82,7 +85,7 @@ def sealed(ledger: Ledger, options: Options) -> dict[str, Any]:
 def headline(index: LedgerIndex, options: Options, view: View | None = None) -> list[dict[str, Any]]:
     """The scores of a ledger as `metrics --format json` has them, the class first; tokens and times aren't scores."""
     rows = as_json(fold(index, MetricsRequest(view=view), options))["numbers"]
-    scores = [r for r in rows if r["unit"] in ("share", "score") and (r["value"] is not None or r["score"] is not None)]
+    scores = [r for r in rows if r["unit"] in SCORES and (r["value"] is not None or r["score"] is not None)]
     return [json.loads(json.dumps({"class": row["class"], **row}, default=list)) for row in scores]
 
 
