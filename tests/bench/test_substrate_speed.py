@@ -13,13 +13,14 @@ import pytest
 
 from bench.conftest import Report
 from memtrials import systems
-from memtrials.benchmarks.continuity.fixture import Query, Restart
+from memtrials.benchmarks.continuity.fixture import Query
 from memtrials.benchmarks.continuity.rules import read
+from memtrials.benchmarks.life import Restart
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.settings import evaluation
 from memtrials.systems import life
 from memtrials.systems.base import Surroundings
-from memtrials.systems.offline import Offline
 from memtrials.systems.substrate.memory import Substrate
 from memtrials.systems.substrate.objects import Link, Ref
 from memtrials.systems.substrate.plugin import EmbeddedSubstrate

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from memtrials import errata
-from memtrials.benchmarks.base import turn_id
+from memtrials.benchmarks.timeline import turn_id
 from memtrials.index import storage_metric
 from memtrials.metrics import attribution
 from memtrials.records import (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import memtrials.systems as all_systems
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.stages import fetch as fetch_stage
 from support.boundary import Crossed, spy_on, without_names
 from support.canary import CanaryCopy, canary_copy

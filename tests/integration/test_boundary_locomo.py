@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from memtrials.benchmarks.base import Session
 from memtrials.benchmarks.locomo import CATEGORIES
+from memtrials.benchmarks.timeline import Session
 from support.boundary import Crossed, run_guided, without_names
 from support.canary import locomo_copy
 from support.trials import files, records

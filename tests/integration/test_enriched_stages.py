@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from memtrials import systems
-from memtrials.benchmarks.base import Session, Turn
 from memtrials.benchmarks.enrichment import Derived, Entity, Graph, manifest_of
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.settings import evaluation
 from memtrials.systems.base import Enriched, Surroundings
 from memtrials.systems.embedding import CachedEmbedder

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memtrials import benchmarks, systems
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.settings import Settings, evaluation

@@ -26,7 +26,7 @@ import pytest
 
 from memtrials import locks, systems
 from memtrials import settings as settings_module
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import FailureClass, WorkFailedError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger

@@ -18,14 +18,14 @@ import msgspec
 import pytest
 
 from memtrials import locks, systems
-from memtrials.benchmarks.base import Session, Turn, turn_id
+from memtrials.benchmarks.life import DECLARED
+from memtrials.benchmarks.timeline import Session, Turn, turn_id
 from memtrials.errors import UserError
 from memtrials.records import Gold, Item, config_id
 from memtrials.selection import Shard
 from memtrials.settings import Settings
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Capability, GoldDoor, Retrieved, Surroundings, System
-from memtrials.systems.life import DECLARED
 from support.cli import call_cli
 
 FORGETFUL = {"none"}
@@ -618,7 +618,7 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 from memtrials import systems
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.systems.base import Surroundings
 
 told = json.load(sys.stdin)

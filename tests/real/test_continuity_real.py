@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memtrials.benchmarks.continuity.fixture import PATTERNS, Correct, Forget, Link, Remember, Restart, embedded_texts
+from memtrials.benchmarks.continuity.fixture import PATTERNS, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
+from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import Frozen, canonical, cosine, match_problems, read_manifest, read_store
 from support.cli import call_cli

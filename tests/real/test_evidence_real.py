@@ -14,8 +14,9 @@ import pytest
 from rank_bm25 import BM25Okapi
 
 from memtrials.benchmarks import locomo, locomo_ranking, longmemeval, longmemeval_ranking
-from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions, Session
+from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions
 from memtrials.benchmarks.longmemeval_ranking import timeline
+from memtrials.benchmarks.timeline import Session
 from memtrials.metrics.longmemeval_retrieval import (
     OFFICIAL_MEASURES,
     evidence,

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from memtrials.benchmarks import locomo
-from memtrials.benchmarks.base import Loaded, LoadOptions, Session
+from memtrials.benchmarks.base import Loaded, LoadOptions
+from memtrials.benchmarks.timeline import Session
 from memtrials.metrics.locomo_f1 import score
 from memtrials.records import Gold, Query, TaskBody
 from memtrials.settings import Settings

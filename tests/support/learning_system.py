@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved
 
 HELD: dict[str, list[str]] = defaultdict(list)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from memtrials import systems
-from memtrials.benchmarks.base import Session
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Remember
+from memtrials.benchmarks.life import Correct, Forget, Life, LifeEvent, Remember
+from memtrials.benchmarks.timeline import Session
 from memtrials.cli import main
 from memtrials.errors import WorkFailedError
 from memtrials.records import Item, Memory
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
-from memtrials.systems.life import Done, Life, LifeEvent
+from memtrials.systems.life import Done
 from memtrials.systems.store import StateFiles
 
 HEARD: list[tuple[Any, ...]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtrials.benchmarks.continuity.__main__ import main
-from memtrials.benchmarks.continuity.fixture import PATTERNS, Correct, Link, Remember, Restart, embedded_texts
+from memtrials.benchmarks.continuity.fixture import PATTERNS, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
 from memtrials.benchmarks.continuity.scripts import (
     SEED,
@@ -18,6 +18,7 @@ from memtrials.benchmarks.continuity.scripts import (
     manifest_path,
     scripts_path,
 )
+from memtrials.benchmarks.life import Correct, Link, Remember, Restart
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import cosine, match_problems, read_manifest
 from memtrials.errors import UserError

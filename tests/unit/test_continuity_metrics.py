@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from memtrials.benchmarks.continuity.fixture import Correct, Entity, Expected, Link, Query, Remember, Scenario
+from memtrials.benchmarks.continuity.fixture import Entity, Expected, Query, Scenario
 from memtrials.benchmarks.continuity.labels import asked as asked_of
 from memtrials.benchmarks.continuity.labels import gap_days
+from memtrials.benchmarks.life import Correct, Link, Remember
 from memtrials.metrics.continuity import (
     CATEGORIES,
     Asked,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memtrials.embeddings.base import Role
 from memtrials.errors import UserError
 from memtrials.systems import embedding
 from memtrials.systems.base import Meter
-from memtrials.systems.embedding import CachedEmbedder, Role, WordLlama
+from memtrials.systems.embedding import CachedEmbedder, WordLlama
 from support.cli import call_cli
 from support.releases import SAMPLE
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from memtrials.benchmarks import inmind
-from memtrials.benchmarks.base import Loaded, LoadOptions, Session
+from memtrials.benchmarks.base import Loaded, LoadOptions
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import UserError
 from memtrials.records import TaskBody
 from support.releases import (

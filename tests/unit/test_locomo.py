@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from memtrials.benchmarks import locomo
-from memtrials.benchmarks.base import REFUSAL, LoadOptions, Session
+from memtrials.benchmarks.base import REFUSAL, LoadOptions
 from memtrials.benchmarks.locomo import BENCHMARK, parse_time, repair, short_answer, unlabelled
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import UserError
 from memtrials.judging.payloads import judge_messages
 from memtrials.llm import prompts as prompt_files

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from memtrials.benchmarks import longmemeval
-from memtrials.benchmarks.base import Loaded, LoadOptions, Prompts, Turn
+from memtrials.benchmarks.base import Loaded, LoadOptions, Prompts
 from memtrials.benchmarks.longmemeval import BENCHMARK, KNOWN, QUESTION, TYPES, identities, moment
+from memtrials.benchmarks.timeline import Turn
 from memtrials.errors import UserError
 from memtrials.judging.payloads import judge_messages
 from memtrials.judging.verdicts import UnreadableError, read_verdict

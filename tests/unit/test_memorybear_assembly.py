@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.errors import UserError
 from memtrials.settings import Settings
 from memtrials.systems.memorybear import blank_turns, fetch_configuration, messages_of

@@ -9,12 +9,13 @@ import pytest
 
 from memtrials.benchmarks.continuity.rules import read
 from memtrials.benchmarks.continuity.scripts import catalogue_path
+from memtrials.embeddings.base import Embedder
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import cosine, text_key
 from memtrials.errors import UserError
 from memtrials.settings import Settings
 from memtrials.systems.embedded import embedder, embedding_ready, embedding_settings
-from memtrials.systems.embedding import BatchEmbedder, Embedder, embedding_model
+from memtrials.systems.embedding import BatchEmbedder, embedding_model
 
 NOTHING = Settings()
 

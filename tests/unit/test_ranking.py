@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.systems.embedded import Searchable, chunk_bounds
 from memtrials.systems.ranking import K1, B, Bm25, Ranking, cosine, fuse, token_counts, tokens
 from memtrials.systems.store import Chunk, StoredTurn

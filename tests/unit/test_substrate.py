@@ -84,7 +84,9 @@ def test_reattaching_lists_every_missing_part(memory: Substrate):
     connection.close()
     with pytest.raises(UserError, match=r"missing: vectors, statistics\)"):
         memory.reattach_namespace(SPACE)
-    with pytest.raises(UserError, match=r"missing: objects, links, edges, vectors, statistics, operations, namespace\)"):
+    with pytest.raises(
+        UserError, match=r"missing: objects, links, edges, vectors, statistics, operations, namespace\)"
+    ):
         memory.reattach_namespace("never opened")
 
 

@@ -11,9 +11,20 @@ import msgspec
 import pytest
 
 from memtrials import systems
-from memtrials.benchmarks.base import Session, Turn
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember, SurfaceTexts, ThreadMembership
+from memtrials.benchmarks.life import (
+    Correct,
+    Forget,
+    Known,
+    Life,
+    LifeEvent,
+    Link,
+    Remember,
+    SurfaceTexts,
+    ThreadMembership,
+)
 from memtrials.benchmarks.ranking import sessions_of
+from memtrials.benchmarks.timeline import Session, Turn
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.exchange.harness import History, retrieved_item
@@ -22,8 +33,6 @@ from memtrials.settings import Settings
 from memtrials.stages.common import Options, Plan
 from memtrials.stages.fetch import FetchRequest, configs_of
 from memtrials.systems.base import Surroundings
-from memtrials.systems.life import Known, Life, LifeEvent
-from memtrials.systems.offline import Offline
 from memtrials.systems.substrate.identity import internal_id
 from memtrials.systems.substrate.objects import Derived, Episode, Observation, Ref, Target, Thread
 from memtrials.systems.substrate.objects import Link as Edge

@@ -10,41 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import UserError
-from memtrials.records import Gold, IngestBody, Item, Query, Release, RetrievalBody, TaskBody, sha256
+from memtrials.records import Gold, IngestBody, Item, Query, Release, RetrievalBody, TaskBody
 from memtrials.settings import Settings
 
 if TYPE_CHECKING:
     from memtrials.benchmarks.enrichment import Graph, Naming
-    from memtrials.systems.embedding import Embedder
-    from memtrials.systems.life import Script
-
-
-class Turn(msgspec.Struct, frozen=True):
-    """One message of a session, as a system may see it. role: `user` or `assistant`; time: as the data writes it."""
-
-    role: str
-    content: str
-    time: str | None = None
-    speaker: str | None = None
-
-
-class Session(msgspec.Struct, frozen=True):
-    """One sitting: turns in order. time: when it began, as the data writes it."""
-
-    turns: tuple[Turn, ...]
-    time: str | None = None
-
-    def digest(self) -> str:
-        """SHA-256 of what a system is shown of this session."""
-        return sha256([self.time, [[t.role, t.speaker, t.time, t.content] for t in self.turns]])
-
-
-def turn_id(session: int, turn: int) -> str:
-    """The neutral name of a turn: positions in the timeline, both counted from 0."""
-    return f"{session}.{turn}"
+    from memtrials.benchmarks.life import Script
+    from memtrials.embeddings.base import Embedder
 
 
 @dataclass(frozen=True)

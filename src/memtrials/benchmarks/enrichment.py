@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from memtrials.benchmarks.base import turn_id
+from memtrials.benchmarks.timeline import turn_id
 from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import UserError
 from memtrials.records import Release, TaskBody

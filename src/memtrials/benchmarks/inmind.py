@@ -26,11 +26,9 @@ from memtrials.benchmarks.base import (
     Metric,
     Probes,
     ReaderProfile,
-    Session,
-    Turn,
     read_text,
-    turn_id,
 )
+from memtrials.benchmarks.timeline import Session, Turn, turn_id
 from memtrials.errors import UserError
 from memtrials.metrics import attribution
 from memtrials.metrics.lexical import verbatim

@@ -31,11 +31,9 @@ from memtrials.benchmarks.base import (
     Part,
     Probes,
     ReaderProfile,
-    Session,
-    Turn,
-    turn_id,
 )
 from memtrials.benchmarks.enrichment import Graph, Naming, Sitting, Utterance
+from memtrials.benchmarks.timeline import Session, Turn, turn_id
 from memtrials.errors import UserError
 from memtrials.metrics import lexical, locomo_f1
 from memtrials.records import DataFile, Gold, Query, Release, TaskBody, TimelineSource, clean_text, sha256

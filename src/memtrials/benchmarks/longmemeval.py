@@ -31,13 +31,11 @@ from memtrials.benchmarks.base import (
     Part,
     Probes,
     ReaderProfile,
-    Session,
-    Turn,
     read_text,
-    turn_id,
 )
 from memtrials.benchmarks.enrichment import Naming, Sitting, Utterance
 from memtrials.benchmarks.longmemeval_ranking import MEASURES, is_answerable
+from memtrials.benchmarks.timeline import Session, Turn, turn_id
 from memtrials.errors import UserError
 from memtrials.metrics.lexical import contained
 from memtrials.records import DataFile, Gold, Query, Release, TaskBody, TimelineSource, clean_text, sha256

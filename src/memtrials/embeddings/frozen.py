@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+FILE = "EMBED_FILE"
+"""The setting that names a store, or a fixture."""
 STORE_SCHEMA = 2
 MANIFEST_SCHEMA = 1
 REPLACING = 4

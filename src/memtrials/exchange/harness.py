@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memtrials.benchmarks import locomo, locomo_ranking, longmemeval, longmemeval_ranking
-from memtrials.benchmarks.base import turn_id
+from memtrials.benchmarks.timeline import turn_id
 from memtrials.errors import UserError
 from memtrials.exchange import traces
 from memtrials.exchange.runs import (

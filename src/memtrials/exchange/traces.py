@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from memtrials.benchmarks.base import Trial
 from memtrials.benchmarks.continuity.scoring import REQUIRED, asked, history, measured
+from memtrials.benchmarks.life import DECLARED
 from memtrials.exchange.runs import (
     Dataset,
     Entry,
@@ -29,7 +30,6 @@ from memtrials.index import LedgerIndex
 from memtrials.metrics.continuity import change, probe
 from memtrials.metrics.traces import Outcome, outcomes, returned
 from memtrials.records import Header, IngestBody, Item, Operated, Restarted, RetrievalBody, text_sha256
-from memtrials.systems.life import DECLARED
 
 LINKS, LIFECYCLE = ("link",), ("correct", "forget")
 HUBS = "recurring_hub_entity"

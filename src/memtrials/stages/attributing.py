@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memtrials import benchmarks, systems
-from memtrials.benchmarks.base import PLAIN, turn_id
+from memtrials.benchmarks.base import PLAIN
+from memtrials.benchmarks.timeline import turn_id
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex, probed_turn
 from memtrials.judging.probing import probed

@@ -25,7 +25,9 @@ from typing import Protocol
 import msgspec
 
 from memtrials import benchmarks
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.life import DECLARED, Life, LifeEvent, Restart, Script
+from memtrials.benchmarks.timeline import Session
+from memtrials.embeddings.base import Embedder
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.records import (
@@ -48,8 +50,7 @@ from memtrials.stages.common import Options, Plan, Work, derived, guarded_off
 from memtrials.stages.fetch import FetchConfig, FetchRequest
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Meter, Plugin, System
-from memtrials.systems.embedding import Embedder
-from memtrials.systems.life import DECLARED, Done, Life, Lifecycle, LifeEvent, Restart, Script
+from memtrials.systems.life import Done, Lifecycle
 from memtrials.systems.scripted import Names, as_episode, obstacle
 
 DECLARES = ("provider", "model", "revision", "dimensions")

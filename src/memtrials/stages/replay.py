@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from memtrials import benchmarks, locks, systems
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
+from memtrials.embeddings.base import Embedder
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
@@ -34,7 +35,7 @@ from memtrials.stages.steps import Feeding, Journey, journeys
 from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
 from memtrials.systems.base import Enriched, ForeignState, Plugin, Service, Surroundings, System, Usage
-from memtrials.systems.embedding import Embedder, endpoint_model
+from memtrials.systems.embedding import endpoint_model
 from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger

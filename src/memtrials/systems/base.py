@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from memtrials.benchmarks.base import Session
 from memtrials.benchmarks.enrichment import Graph
+from memtrials.benchmarks.timeline import Session
 from memtrials.errors import WorkFailedError
 from memtrials.llm.money import Purse
 from memtrials.records import Effort, Fit, Gold, Item, Store

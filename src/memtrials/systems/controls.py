@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
 from memtrials.records import Gold, Item
 from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings

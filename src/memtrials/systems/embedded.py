@@ -9,7 +9,8 @@ from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from memtrials.benchmarks.base import Session
+from memtrials.benchmarks.timeline import Session
+from memtrials.embeddings.base import Embedder
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.llm.money import Purse
 from memtrials.records import Item
@@ -19,7 +20,6 @@ from memtrials.systems.embedding import (
     BUNDLED,
     BatchEmbedder,
     CachedEmbedder,
-    Embedder,
     WordLlama,
     embedding_model,
     endpoint_model,

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from memtrials.embeddings.base import Embedder, Role
 from memtrials.errors import UserError, WorkFailedError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.llm.limits import ClosedError
@@ -28,7 +29,6 @@ from memtrials.systems.offline import NAMES, is_offline
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Role = Literal["document", "query"]
 KEPT_IN_MEMORY = 16_384
 """How many vectors of 256 dimensions stay in memory beside the file, 16 MB; of larger ones fewer."""
 WRITTEN_TOGETHER = 512
@@ -44,21 +44,6 @@ class Made(NamedTuple):
     vector: bytes | None
     seconds: float
     tokens: float | None = None
-
-
-class Embedder(Protocol):
-    """A model that turns a text into a unit vector of float32, or None for a text without tokens."""
-
-    provider: str
-    model: str
-    revision: str
-    dimensions: int
-
-    def load(self) -> None:
-        """Make ready to embed; does nothing the second time."""
-
-    def embed(self, text: str, role: Role) -> NDArray[Any] | None:
-        """The vector of one text."""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from memtrials.embeddings.base import Role
 from memtrials.errors import WorkFailedError
 from memtrials.llm.engine import ATTEMPTS, CONNECTING, PROVIDER, SECRET, Endpoint
 from memtrials.llm.limits import ClosedError
@@ -25,7 +26,7 @@ from memtrials.llm.roles import endpoint
 from memtrials.llm.troubles import Trouble, classify, error_in, pauses
 from memtrials.records import clean_text
 from memtrials.settings import Settings
-from memtrials.systems.embedding import Made, Role
+from memtrials.systems.embedding import Made
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Link, Remember
-from memtrials.benchmarks.continuity.fixture import Restart as Restart
-from memtrials.systems.embedding import Embedder
-
-LifeEvent = Remember | Correct | Forget | Link
-"""What happens to a memory. `event_id` and every external id are opaque, unless its plugin is `named`."""
-
-DECLARED = "declared"
-"""The embedding of a system whose vectors are those that each script declares."""
+from memtrials.benchmarks.life import Life, LifeEvent
 
 Operation = Literal[
     "remember",
@@ -33,37 +25,6 @@ Operation = Literal[
     "restart",
 ]
 """What is counted."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """Somebody or something that is there from the beginning."""
-
-    external_id: str
-    entity_type: Literal["location", "person", "organization"]
-    label: str
-
-
-@dataclass(frozen=True)
-class Life:
-    """What a life begins with. name and namespace: the script's own where the plugin is `named`, else random ones.
-
-    vectors: those that the script declares for its texts; a system that embeds by itself doesn't look at them.
-    """
-
-    name: str
-    namespace: str
-    entities: tuple[Known, ...]
-    vectors: Embedder | None = None
-
-
-class Script(NamedTuple):
-    """A life by its author's names: what it begins with, its events, one for each step of the timeline, and a digest of
-    each."""
-
-    life: Life
-    events: tuple[LifeEvent | Restart, ...]
-    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.controllable import Controllable
-from memtrials.embeddings.frozen import Frozen, read_store
+from memtrials.embeddings.frozen import FILE, Frozen, read_store
 from memtrials.embeddings.hashed import hashed_vector
-from memtrials.embeddings.surfaces import normalised
 from memtrials.errors import UserError, unknown
 from memtrials.settings import Settings
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
-    from memtrials.systems.embedding import Role
-
-FILE = "EMBED_FILE"
 HASHED = "deterministic-"
 """What stands before the number of dimensions of hashed words: `deterministic-256`."""
 FROZEN = "frozen:"
@@ -34,35 +30,6 @@ AUTHORED = "controllable:"
 """What stands before the id of a scenario whose geometry is authored: `controllable:FIXTURE_ID`."""
 NAMES = (f"{HASHED}SIZE", f"{FROZEN}MODEL", f"{AUTHORED}FIXTURE_ID")
 _HASHED = re.compile(rf"{HASHED}([1-9]\d{{0,5}})", re.ASCII)
-
-
-class Offline:
-    """Vectors that a function gives, made unit vectors. Texts that are written are looked up normalised where that is
-    how they are kept."""
-
-    def __init__(
-        self,
-        provider: str,
-        model: str,
-        revision: str,
-        dimensions: int,
-        vector: Callable[[str], NDArray[Any]],
-        normalises: bool = False,
-    ) -> None:
-        self.provider, self.model, self.revision, self.dimensions = provider, model, revision, dimensions
-        self._vector, self._normalises = vector, normalises
-
-    def load(self) -> None:
-        """Make ready: it is."""
-
-    def embed(self, text: str, role: Role) -> NDArray[Any] | None:
-        """The unit vector of a text, shape (dimensions,); None where it has no direction. Raises UserError for a text
-        that isn't in the file."""
-        import numpy as np
-
-        vector = self._vector(normalised(text) if self._normalises and role == "document" else text)
-        norm = np.float32(np.linalg.norm(vector))
-        return (vector / norm).astype(np.float32) if norm > 0 else None
 
 
 def is_offline(name: str) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Remember
+from memtrials.benchmarks.life import Correct, Forget, Known, Life, LifeEvent, Remember
 from memtrials.records import Item, Memory
 from memtrials.systems.base import Plugin
-from memtrials.systems.life import Known, Life, LifeEvent
 
 
 def obstacle(plugin: Plugin, needs: Sequence[str]) -> str | None:

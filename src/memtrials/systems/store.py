@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from memtrials.benchmarks.base import Session, turn_id
+from memtrials.benchmarks.timeline import Session, turn_id
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.ledger import sync_path
 

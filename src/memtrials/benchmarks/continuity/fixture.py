@@ -7,11 +7,11 @@ calls the same object never appears in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from memtrials.benchmarks.life import Correct, Forget, Happening, Link, Remember, Restart, SurfaceTexts
 from memtrials.embeddings.controllable import Geometry, is_seed
 from memtrials.embeddings.surfaces import normalised
 from memtrials.errors import UserError
@@ -59,8 +59,6 @@ RELATIONS = (
     "associated_with",
 )
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
 
 class Entity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Somebody or something that is there from the beginning. is_hub: whether scoring counts it as a hub; a memory is
@@ -72,21 +70,6 @@ class Entity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_hub: bool
 
 
-class SurfaceTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the three objects of one event say where they say different things."""
-
-    episode: str
-    observation: str
-    derived: str
-
-
-class ThreadMembership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The thread that an event belongs to, and how surely."""
-
-    thread_external_id: str
-    confidence: float
-
-
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Gold: what a query should bring and what it shouldn't. Whatever stands in neither is unlabeled."""
 
@@ -94,72 +77,7 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     irrelevant_external_ids: tuple[str, ...]
 
 
-class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    event_id: str
-    timestamp: Moment
-
-
-class Remember(_Event, frozen=True, kw_only=True, tag="remember"):
-    """Something happens: an episode of that id, its observation and a derived memory, and a thread on its first use."""
-
-    external_id: str
-    text: str
-    entity_external_ids: tuple[str, ...]
-    thread: ThreadMembership | None
-    salience: float
-    surface_texts: SurfaceTexts | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def observation_id(self) -> str:
-        """The id of the observation that it implies."""
-        return f"{self.external_id}:observation"
-
-    @property
-    def derived_id(self) -> str:
-        """The id of the derived memory that it implies."""
-        return f"{self.external_id}:derived"
-
-    @property
-    def said(self) -> list[str]:
-        """Its texts: one, or `surface=text` for each of the three objects where they say different things."""
-        if self.surface_texts is msgspec.UNSET:
-            return [self.text]
-        return [f"{surface}={text}" for surface, text in msgspec.structs.asdict(self.surface_texts).items()]
-
-
-class Correct(_Event, frozen=True, kw_only=True, tag="correct"):
-    """An earlier memory gives way to a new derived memory."""
-
-    target_external_id: str
-    replacement_external_id: str
-    replacement_text: str
-
-
-class Forget(_Event, frozen=True, kw_only=True, tag="forget"):
-    """Memories are suppressed; what was derived from them too, only where both flags are true."""
-
-    target_external_ids: tuple[str, ...]
-    suppress_derived_from_target: bool
-    apply_to_derived_from_target: bool
-
-
-class Link(_Event, frozen=True, kw_only=True, tag="link"):
-    """A typed edge. relation: one of RELATIONS."""
-
-    external_id: str
-    from_external_id: str
-    relation: str
-    to_external_id: str
-
-
-class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
-    """The memory is closed and opened again from what it stored."""
-
-    reopen_graph: bool
-    reopen_stats: bool
-
-
-class Query(_Event, frozen=True, kw_only=True, tag="query"):
+class Query(Happening, frozen=True, kw_only=True, tag="query"):
     """A question at that point of the life."""
 
     query_id: str
@@ -317,11 +235,6 @@ def _geometry(block: Any) -> Geometry | None:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))
-
-
-def moment(time: datetime) -> str:
-    """A time as it is written: RFC 3339 in UTC, whole seconds where it has no fraction."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 # --- what a scenario is made of -----------------------------------------------------------------------------------

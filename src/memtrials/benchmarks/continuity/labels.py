@@ -6,18 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memtrials.benchmarks.continuity.fixture import (
-    Correct,
-    Event,
-    Forget,
-    Link,
-    Query,
-    Remember,
-    Restart,
-    Scenario,
-    creations,
-    moment,
-)
+from memtrials.benchmarks.continuity.fixture import Event, Query, Scenario, creations
+from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart, moment
 from memtrials.metrics.continuity import Asked
 
 DAY = 86400

@@ -13,20 +13,15 @@ import msgspec
 from memtrials.benchmarks.continuity.fixture import (
     ABSTENTION,
     RELATIONS,
-    Correct,
     Event,
     Fixture,
-    Forget,
-    Link,
     Query,
-    Remember,
-    Restart,
     Scenario,
-    SurfaceTexts,
     authored_texts,
     creations,
     decode,
 )
+from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart, SurfaceTexts
 from memtrials.embeddings.controllable import problems as geometry_problems
 from memtrials.errors import UserError
 

@@ -15,29 +15,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions, Session, Turn, turn_id
+from memtrials.benchmarks.base import Benchmark, Loaded, LoadOptions
 from memtrials.benchmarks.continuity import labels, rules, scripts
 from memtrials.benchmarks.continuity.binding import bind
-from memtrials.benchmarks.continuity.fixture import (
-    ABSTENTION,
-    PATTERNS,
-    Fixture,
-    Query,
-    Remember,
-    Scenario,
-    creations,
-    moment,
-)
+from memtrials.benchmarks.continuity.fixture import ABSTENTION, PATTERNS, Fixture, Query, Scenario, creations
 from memtrials.benchmarks.continuity.scoring import ROWS
+from memtrials.benchmarks.life import DECLARED, Known, Life, LifeEvent, Remember, Script, moment
+from memtrials.benchmarks.timeline import Session, Turn, turn_id
+from memtrials.embeddings.base import Embedder, Offline
 from memtrials.embeddings.controllable import Controllable
-from memtrials.embeddings.frozen import Frozen, read_store
+from memtrials.embeddings.frozen import FILE, Frozen, read_store
 from memtrials.errors import UserError
 from memtrials.records import DataFile, Gold, Release, TaskBody, TimelineSource, sha256
 from memtrials.records import Query as Question
 from memtrials.settings import Settings
-from memtrials.systems.embedding import Embedder
-from memtrials.systems.life import DECLARED, Known, Life, LifeEvent, Script
-from memtrials.systems.offline import FILE, Offline
 
 CATALOGUE = "catalogue"
 KNOWN = {

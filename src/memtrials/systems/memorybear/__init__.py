@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memtrials.benchmarks.base import Session, Turn
+from memtrials.benchmarks.timeline import Session, Turn
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.records import Effort, Item, Store
 from memtrials.settings import Settings, masked

@@ -17,10 +17,10 @@ from typing import Any, cast, get_args
 import msgspec
 
 from memtrials.benchmarks import enrichment
-from memtrials.benchmarks.base import Session, turn_id
-from memtrials.benchmarks.continuity.fixture import Correct, Forget, Remember
-from memtrials.benchmarks.continuity.fixture import Link as Linked
 from memtrials.benchmarks.enrichment import Graph
+from memtrials.benchmarks.life import DECLARED, Correct, Forget, Life, LifeEvent, Remember
+from memtrials.benchmarks.life import Link as Linked
+from memtrials.benchmarks.timeline import Session, turn_id
 from memtrials.errors import UserError
 from memtrials.records import Item
 from memtrials.records import Memory as Remembered
@@ -28,7 +28,7 @@ from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
 from memtrials.systems.embedded import OPTIONAL, embedder, embedding_ready, embedding_settings
 from memtrials.systems.embedding import BUNDLED, CachedEmbedder
-from memtrials.systems.life import DECLARED, Done, Life, LifeEvent
+from memtrials.systems.life import Done
 from memtrials.systems.store import StateFiles
 from memtrials.systems.substrate.memory import Substrate
 from memtrials.systems.substrate.objects import (
