@@ -16,7 +16,7 @@ from memtrials.stages.comparing import VOLATILE
 from support import released
 from support.cli import call_cli
 from support.released import LOCOMO, write
-from support.trials import ended, records, stage
+from support.trials import edited, ended, records, stage
 
 Row = dict[str, Any]
 
@@ -30,13 +30,6 @@ def compared(*arguments: str | Path, code: int = 0) -> Row:
 def refused(*arguments: str | Path) -> str:
     """Everything that a refusal says."""
     return ended(call_cli("compare", *map(str, arguments)), 2).err
-
-
-def edited(trials: Path, copy: Path, edit: Callable[[list[Row]], list[Row]]) -> Path:
-    """A copy of a ledger with other records."""
-    lines = [json.dumps(record, separators=(",", ":"), ensure_ascii=False) for record in edit(records(trials))]
-    copy.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
-    return copy
 
 
 def first(some: list[Row], kind: str, **wanted: str) -> Row:

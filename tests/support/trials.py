@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,16 @@ def judge(server: ModelServer, trials: Path, *arguments: str, code: int = 0) -> 
 def records(trials: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The records of a ledger as any JSON reader sees them, of one kind or all."""
     return [r for r in json.loads(trials.read_bytes()) if kind is None or r["kind"] == kind]
+
+
+Edit = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+def edited(trials: Path, copy: Path, edit: Edit) -> Path:
+    """A copy of a ledger with other records."""
+    lines = [json.dumps(record, separators=(",", ":"), ensure_ascii=False) for record in edit(records(trials))]
+    copy.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    return copy
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -74,7 +74,7 @@ def _row(index: LedgerIndex, run: Run, header: Header) -> Json:
         "timestamp": query.date,
         "expected": {f"{name}_external_ids": expected[name] for name in ("relevant", "irrelevant")},
         "history_text": told,
-        "restart_observations": _restarts(trial),
+        "restart_observations": restarts(trial),
     }
 
 
@@ -101,8 +101,8 @@ def _reports(done: Iterable[Operated]) -> list[Reported]:
 # --- restarts ---------------------------------------------------------------------------------------------------
 
 
-def _restarts(trial: Trial) -> list[Json]:
-    """The restarts that a trial's query probed."""
+def restarts(trial: Trial) -> list[Json]:
+    """The restarts that a trial's query probed, what it brought before and after each, and how that differs."""
     events = {
         step: (event, time) for step, event, time in json.loads(trial.task.gold_of(trial.query).details["restarts"])
     }
