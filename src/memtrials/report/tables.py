@@ -147,11 +147,12 @@ def print_report(report: Report, console: Console) -> None:
     """Tables for people: by benchmark and unlike conditions, systems as rows, controls apart."""
     if not report.numbers:
         console.print("no results yet: replay, fetch, answer and judge come first")
-    for title, some_numbers in _tables(report).items():
+    for title, all_numbers in _tables(report).items():
+        rows = [n for n in all_numbers if n.unit == "value"]
+        some_numbers = [n for n in all_numbers if n.unit != "value"]
         words = [n for n in some_numbers if n.metric.rpartition("-")[0] in RECIPES]
         extents = _extents(some_numbers)
-        rows = [n for n in some_numbers if n.unit == "value"]
-        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric) and n not in (*words, *extents, *rows)]
+        numbers = [n for n in some_numbers if not AT_K.fullmatch(n.metric) and n not in words and n not in extents]
         shares = [n for n in numbers if n.unit == "share" and n.reason != "needs a model judge"]
         _print_table(f"{title}: verdicts", [n for n in shares if "@k" not in n.metric], report, console)
         unjudged = dict.fromkeys(n.metric for n in numbers if n.reason == "needs a model judge")
@@ -161,9 +162,7 @@ def print_report(report: Report, console: Console) -> None:
         _print_table(f"{title}: retrieval and cost", measured, report, console)
         _print_extents(f"{title}: tokens of contexts and histories", extents, report, console)
         _print_words(f"{title}: words of answers and gold answers", words, report, console)
-        _print_rankings(
-            f"{title}: evidence among the first k", [n for n in some_numbers if n not in rows], report, console
-        )
+        _print_rankings(f"{title}: evidence among the first k", some_numbers, report, console)
         _print_rows(f"{title}: values of whole trials", rows, report, console)
     contrasts.print_differences(report, lambda config: _label(config, report), console)
     contrasts.print_repeats(report, lambda config: _label(config, report), console)
@@ -421,7 +420,7 @@ def _print_rows(title: str, numbers: Sequence[Number], report: Report, console: 
             cells = [_in_unit(v, number.unit) for v in (number.value, number.p50, number.p95) if v is not None]
             table.add_row("" if place else label, number.metric, *cells, f"{number.n:,} of {number.of:,}")
         reasons: dict[str, list[str]] = defaultdict(list)
-        for number in (n for n in some if n not in known and (group is None or not known)):
+        for number in (n for n in some if n.value is None and (group is None or not known)):
             reasons[number.reason or ""].append(number.metric)
         null += [f"{label}, no {', '.join(names) if known else 'value'}: {reason}" for reason, names in reasons.items()]
     if table.row_count:
