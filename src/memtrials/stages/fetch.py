@@ -19,7 +19,6 @@ from memtrials import systems
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import STORAGE, LedgerIndex, Pair, storage_metric
 from memtrials.ledger import Ledger
-from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import (
@@ -36,7 +35,6 @@ from memtrials.records import (
     work_key,
 )
 from memtrials.selection import Chosen, choose
-from memtrials.settings import cache_folder
 from memtrials.stages.common import (
     PIPELINED,
     Options,
@@ -48,9 +46,9 @@ from memtrials.stages.common import (
     guarded_off,
     run_plan,
 )
+from memtrials.stages.opened import Opened
 from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
-from memtrials.stages.turns import Turns
-from memtrials.systems.base import GoldDoor, Plugin, Retrieved, Service, Surroundings, System
+from memtrials.systems.base import GoldDoor, Plugin, Retrieved, Service, System
 from memtrials.systems.embedding import embedding_of, endpoint_model
 from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.rendering import Fitted, fit_budget
@@ -137,8 +135,8 @@ def run(request: FetchRequest, options: Options) -> Outcome:
             guarded="retrieval",
             workers=options.workers or PIPELINED,
             check=fetch.check,
-            finish=fetch.finish,
-            halt=fetch.halt,
+            finish=fetch.opened.close,
+            halt=fetch.opened.halt,
             forecast=fetch.forecast,
         )
         outcome.notes += [
@@ -401,17 +399,13 @@ def record(index: LedgerIndex, work: Work, body: RetrievalBody) -> Record:
 
 
 class _Fetch:
-    """One run of the stage: the one embedded system that is open, and services."""
+    """One run of the stage: the states that are asked, and what came of trials under several budgets."""
 
     def __init__(self, options: Options, ledger: Ledger, limits: CallLimits) -> None:
         self.options = options
         self.ledger = ledger
         self.limits = limits
-        self.turns = Turns()
-        self.at_once = Turns(options.workers or 1)
-        self.purse = Purse()
-        self._system: tuple[str, System] | None = None
-        self._services: dict[str, System] = {}
+        self.opened = Opened(options)
         self._states: dict[str, IngestBody] = {}
         self.unfilled: Counter[tuple[str, int, int]] = Counter()
         self._askings: dict[Trial, _Asking] = defaultdict(_Asking)
@@ -425,7 +419,7 @@ class _Fetch:
                 state = index.config(system).settings
                 systems.plugin(state["system"]).ready(state, self.options.settings)
             check_priced(sorted({m for work in plan.work if (m := embedding_of(index, work.parent))}), self.limits)
-            self.purse = embedding_purse(index, "fetch", {work.config for work in plan.work}, self.limits)
+            self.opened.purse = embedding_purse(index, "fetch", {work.config for work in plan.work}, self.limits)
         missing: Counter[str] = Counter()
         for work in plan.work:
             ingest = work.parent
@@ -468,7 +462,7 @@ class _Fetch:
                 self._askings[Trial.of(work)].due += 1
 
         async def ask(work: Work) -> Sequence[Record]:
-            turns = self.at_once if _plugin(index, work.parent).at_once else self.turns
+            turns = self.opened.turns(_plugin(index, work.parent))
             if not work.spec.budget:
                 return [await turns.take(self._ask, index, work)]
             trial = Trial.of(work)
@@ -556,7 +550,7 @@ class _Fetch:
     def _ask(self, index: LedgerIndex, work: Work) -> Record:
         ingest = work.parent
         system = self._open(index, ingest.system or "")
-        with billed(system.meter, self.purse):
+        with billed(system.meter, self.opened.purse):
             return self._asked(index, work, system)
 
     def _asked(self, index: LedgerIndex, work: Work, system: System) -> Record:
@@ -572,38 +566,4 @@ class _Fetch:
         return record(index, work, ask(system, namespace, query, task.gold_of(query.id), work.spec, self.options))
 
     def _open(self, index: LedgerIndex, system: str) -> System:
-        if system in self._services:
-            return self._services[system]
-        if self._system is not None and self._system[0] == system:
-            return self._system[1]
-        state = index.config(system).settings
-        if systems.plugin(state["system"]).at_once:
-            self._services[system] = systems.reopen(state, self._surroundings(system))
-            return self._services[system]
-        self._close()
-        self._system = (system, systems.reopen(state, self._surroundings(system)))
-        return self._system[1]
-
-    def _surroundings(self, system: str) -> Surroundings:
-        folder, settings = stores_folder(self.options.trials) / system, self.options.settings
-        return Surroundings(folder, cache_folder(settings), settings, self.purse, self.turns.stopped)
-
-    def halt(self) -> None:
-        """Begin nothing more."""
-        self.turns.close()
-        self.at_once.close()
-        for service in self._services.values():
-            if isinstance(service, Service):
-                service.stop()
-
-    def _close(self) -> None:
-        if self._system is not None:
-            self._system[1].close()
-            self._system = None
-
-    async def finish(self) -> None:
-        """Close what is open."""
-        self._close()
-        for service in self._services.values():
-            service.close()
-        self._services.clear()
+        return self.opened.system(system, index.config(system).settings)

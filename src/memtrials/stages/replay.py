@@ -19,22 +19,20 @@ from memtrials.embeddings.base import Embedder
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
-from memtrials.llm.money import Purse
 from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
 from memtrials.records import ConfigBody, Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
-from memtrials.settings import cache_folder
 from memtrials.stages import lives
 from memtrials.stages.common import PIPELINED, Options, Perform, Plan, Work, derived, run_plan
 from memtrials.stages.enriching import Given, given
 from memtrials.stages.fetch import FetchConfig, FetchRequest
+from memtrials.stages.opened import Opened
 from memtrials.stages.spending import billed, check_priced, embedding_forecast, embedding_purse
 from memtrials.stages.steps import Feeding, Journey, journeys
-from memtrials.stages.turns import Turns
 from memtrials.systems import SystemSpec
-from memtrials.systems.base import Enriched, ForeignState, Plugin, Service, Surroundings, System, Usage
+from memtrials.systems.base import Enriched, ForeignState, Plugin, System, Usage
 from memtrials.systems.embedding import endpoint_model
 from memtrials.systems.endpoint import request_sizes
 from memtrials.systems.store import remove_parts, stores_folder
@@ -81,8 +79,8 @@ def run(request: ReplayRequest, options: Options) -> Outcome:
             role="system",
             workers=options.workers or PIPELINED,
             check=replay.check,
-            finish=replay.close,
-            halt=replay.halt,
+            finish=replay.opened.close,
+            halt=replay.opened.halt,
             forecast=replay.forecast,
         )
         if not options.dry_run:
@@ -156,18 +154,14 @@ class _Prefix:
 
 
 class _Replay:
-    """One run of the stage: the timelines of its tasks, the one embedded system that is open, and services."""
+    """One run of the stage: the timelines of its tasks, and the systems that are fed."""
 
     def __init__(self, specs: Sequence[SystemSpec], request: ReplayRequest, options: Options, ledger: Ledger) -> None:
         self.specs = {spec.id: spec for spec in specs}
         self.request = request
         self.options = options
         self.ledger = ledger
-        self.turns = Turns()
-        self.at_once = Turns(options.workers or 1)
-        self.purse = Purse()
-        self._system: tuple[str, System] | None = None
-        self._services: dict[str, System] = {}
+        self.opened = Opened(options, self._discard_prefixes)
         self._journeys: dict[tuple[str, int], Journey] = {}
         self._foreign: dict[tuple[str, str, str], ForeignState] = {}
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
@@ -251,7 +245,7 @@ class _Replay:
             for spec in specs.values():
                 spec.plugin.ready(spec.state, self.options.settings)
             check_priced(sorted(models.values()), self.request.limits)
-            self.purse = embedding_purse(index, "replay", models, self.request.limits)
+            self.opened.purse = embedding_purse(index, "replay", models, self.request.limits)
         self._check_lives(index, [work for work in plan.work if work.fetch is not None])
         fed = [work for work in plan.work if work.fetch is None]
         takers = list({work.config: work.spec.plugin for work in fed}.values())
@@ -357,7 +351,7 @@ class _Replay:
             foreign = self._foreign.get((work.config, work.parent.benchmark or "", work.parent.task or ""))
             if self.request.manifest is not None and foreign is not None:
                 return [self._take_in(index, work, body, foreign)]
-            turns = self.at_once if work.spec.plugin.at_once else self.turns
+            turns = self.opened.turns(work.spec.plugin)
             if work.fetch is not None:
                 settings = plan.configs[work.fetch].body
                 assert isinstance(settings, ConfigBody)
@@ -388,13 +382,13 @@ class _Replay:
         return Record(derived(work, "ingest", index, system=work.spec.id, content=content), ingest)
 
     def _feed(self, index: LedgerIndex, work: Work, body: TaskBody) -> Record:
-        system = self._open(work.spec)
-        with billed(system.meter, self.purse):
+        system = self.opened.system(work.spec.id, work.spec.state)
+        with billed(system.meter, self.opened.purse):
             return self._fed(index, work, body, system)
 
     def _live(self, index: LedgerIndex, work: Work, config: FetchConfig, data: Path) -> Sequence[Record]:
-        system = self._open(work.spec)
-        with billed(system.meter, self.purse):
+        system = self.opened.system(work.spec.id, work.spec.state)
+        with billed(system.meter, self.opened.purse):
             return lives.replay(index, work, config, system, data, self._declared, self.options)
 
     def _fed(self, index: LedgerIndex, work: Work, body: TaskBody, system: System) -> Record:
@@ -440,7 +434,7 @@ class _Replay:
     ) -> Record:
         """Feed a system whose states aren't files of ours, with a `step` record before and after every session."""
         spec: SystemSpec = work.spec
-        feeding = Feeding(self.ledger, work, system, self.at_once if spec.plugin.at_once else self.turns)
+        feeding = Feeding(self.ledger, work, system, self.opened.turns(spec.plugin))
         journey = feeding.resume(self._journeys.get((work.key, work.repeat)), timeline)
         feeding.go_on(journey, timeline)
         self._enrich(system, journey.namespace, spec, work.parent.benchmark or "", work.parent.task or "", body)
@@ -488,42 +482,9 @@ class _Replay:
             self._prefixes[place] = _Prefix(namespace, length, effort.charged_seconds or 0.0, usage)
         return self._prefixes[place]
 
-    def _open(self, spec: SystemSpec) -> System:
-        if spec.plugin.at_once:
-            if spec.id not in self._services:
-                self._services[spec.id] = spec.plugin.open(spec.state, self._surroundings(spec))
-            return self._services[spec.id]
-        if self._system is None or self._system[0] != spec.id:
-            self._close()
-            self._system = (spec.id, spec.plugin.open(spec.state, self._surroundings(spec)))
-        return self._system[1]
-
-    def _surroundings(self, spec: SystemSpec) -> Surroundings:
-        folder, settings = stores_folder(self.options.trials) / spec.id, self.options.settings
-        return Surroundings(folder, cache_folder(settings), settings, self.purse, self.turns.stopped)
-
-    def halt(self) -> None:
-        """Begin nothing more; a session that is on its way arrives."""
-        self.turns.close()
-        self.at_once.close()
-        for system in self._services.values():
-            if isinstance(system, Service):
-                system.stop()
-
-    def _close(self) -> None:
-        if self._system is None:
-            return
-        system_id, system = self._system
-        for (owner, _), prefix in self._prefixes.items():
-            if owner == system_id and prefix is not None:
+    def _discard_prefixes(self, name: str, system: System) -> None:
+        """A shared beginning isn't kept longer than its system is open."""
+        for place in [place for place in self._prefixes if place[0] == name]:
+            prefix = self._prefixes.pop(place)
+            if prefix is not None:
                 system.discard(prefix.namespace)
-        self._prefixes = {place: p for place, p in self._prefixes.items() if place[0] != system_id}
-        system.close()
-        self._system = None
-
-    async def close(self) -> None:
-        """Close what is open."""
-        self._close()
-        for system in self._services.values():
-            system.close()
-        self._services.clear()
