@@ -14,7 +14,7 @@ import pytest
 
 from memtrials import benchmarks
 from memtrials.benchmarks.base import Trial
-from memtrials.benchmarks.continuity.scoring import REQUIRED, SHOWN, explained
+from memtrials.benchmarks.continuity.scoring import REQUIRED, RESTARTS, SHOWN, explained
 from memtrials.exchange.traces import restarts
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
@@ -92,7 +92,7 @@ def trials_of(ledger: Path, system: str) -> Iterable[Trial]:
 def test_every_value_counts_all_queries_and_says_why_some_have_none(trials: Path):
     found = values(trials)
     assert {n["system_name"] for n in found} == {SUBSTRATE, "bm25"}
-    assert [n["metric"] for n in found] == [*REQUIRED, *REQUIRED]
+    assert [n["metric"] for n in found] == [*REQUIRED, *RESTARTS] * 2
     for number in found:
         assert number["of"] == 25
         assert number["n"] + sum(number["missing"].values()) == 25, number["metric"]
@@ -149,10 +149,10 @@ def test_a_named_value_comes_alone_and_an_unknown_one_is_refused(trials: Path):
 
 def test_the_table_shows_what_matters_and_where_the_rest_is(trials: Path):
     shown = ended(call_cli("metrics", "--trials", str(trials), env={"COLUMNS": "160"})).out
-    assert set(SHOWN) < set(REQUIRED)
+    assert set(SHOWN) < {*REQUIRED, *RESTARTS}
     assert all(name in shown for name in SHOWN)
     assert "hub_context_share" not in shown
-    assert f"{len(REQUIRED) - len(SHOWN)} more values" in shown
+    assert f"{len(REQUIRED) + len(RESTARTS) - len(SHOWN)} more values" in shown
     split = ended(call_cli("metrics", "--trials", str(trials), "--by", "task", env={"COLUMNS": "160"})).out
     assert "bm25  cross-store-stress, no value: it can't link or restart" in split
 
@@ -161,7 +161,7 @@ def test_the_table_shows_what_matters_and_where_the_rest_is(trials: Path):
 def test_every_null_of_every_trial_has_a_reason_of_its_own(trials: Path, system: str):
     for trial in trials_of(trials, system):
         found = explained(trial)
-        assert tuple(found) == REQUIRED
+        assert tuple(found) == (*REQUIRED, *RESTARTS)
         told = {name: value for name, value in found.items() if isinstance(value, str)}
         assert all(told.values())
         if trial.task.gold_of(trial.query).abstention:
@@ -294,7 +294,7 @@ def test_rows_stand_in_the_order_in_which_queries_were_asked(trials: Path, folde
     assert [(one["fixture_id"], one["question_id"]) for one in rows(folder)] == [(r["task"], r["query"]) for r in mine]
 
 
-def test_a_restart_is_observed_by_the_query_after_it(folder: Path):
+def test_a_restart_is_observed_by_the_query_after_it(trials: Path, folder: Path):
     observed = {one["question_id"]: one["restart_observations"] for one in rows(folder) if one["restart_observations"]}
     ((query, (found,)),) = observed.items()
     assert found["probe_query_id"] == query
@@ -304,6 +304,8 @@ def test_a_restart_is_observed_by_the_query_after_it(folder: Path):
     assert found["before_restart"]["graph_relation_count"] > 0
     assert found["delta"].pop("stable_returned_objects") is True
     assert set(found["delta"].values()) == {0}
+    told = {n["metric"]: (n["value"], n["n"]) for n in values(trials, "--system", SUBSTRATE)}
+    assert [told[name] for name in RESTARTS] == [(0.0, 1), (1.0, 1), (0.0, 1)]
 
 
 def test_a_restart_that_brings_something_back(trials: Path):
@@ -318,7 +320,13 @@ def test_a_restart_that_brings_something_back(trials: Path):
     was = trial.ingest.restarts[0]
     restart = Restarted(was.step, was.query, 4, (item(1, "a"),), (item(1, "b"), item(2, "a")))
     ingest = msgspec.structs.replace(trial.ingest, restarts=(restart,))
-    (found,) = restarts(Trial(**{**vars(trial), "task": task, "ingest": ingest}))
+    changed = Trial(**{**vars(trial), "task": task, "ingest": ingest})
+    assert {name: explained(changed)[name] for name in RESTARTS} == {
+        "restart_recall_change": 0.5,
+        "restart_stable_share": 0.0,
+        "restart_graph_relation_change": "the system gives no trace",
+    }
+    (found,) = restarts(changed)
     assert found["before_restart"] | {"recall": 0.5, "relevant_returned_count": 1} == found["before_restart"]
     assert found["after_restart"]["returned_object_ids"] == ["a", "b"]
     assert found["delta"] == {

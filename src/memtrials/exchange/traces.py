@@ -8,10 +8,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from memtrials.benchmarks.base import Trial
-from memtrials.benchmarks.continuity.scoring import REQUIRED, asked, history, measured
+from memtrials.benchmarks.continuity.scoring import REQUIRED, Observed, history, measured, observed
 from memtrials.benchmarks.life import DECLARED
 from memtrials.exchange.runs import (
     Dataset,
@@ -27,9 +27,8 @@ from memtrials.exchange.runs import (
     row,
 )
 from memtrials.index import LedgerIndex
-from memtrials.metrics.continuity import change, probe
-from memtrials.metrics.traces import Outcome, outcomes, returned
-from memtrials.records import Header, IngestBody, Item, Operated, Restarted, RetrievalBody, text_sha256
+from memtrials.metrics.traces import Outcome, decisions, outcomes
+from memtrials.records import Header, IngestBody, Item, Operated, RetrievalBody, text_sha256
 
 LINKS, LIFECYCLE = ("link",), ("correct", "forget")
 HUBS = "recurring_hub_entity"
@@ -106,18 +105,10 @@ def restarts(trial: Trial) -> list[Json]:
     events = {
         step: (event, time) for step, event, time in json.loads(trial.task.gold_of(trial.query).details["restarts"])
     }
-    relevant = asked(trial).relevant
-    return [
-        _restart(one, *events[one.step], trial.task.source.options["namespace"], relevant)
-        for one in trial.ingest.restarts
-        if one.query == trial.query
-    ]
+    return [_restart(one, *events[one.restart.step], trial.task.source.options["namespace"]) for one in observed(trial)]
 
 
-def _restart(one: Restarted, event: str, time: str, namespace: str, relevant: frozenset[str]) -> Json:
-    sides = [probe(returned(items) or (), relevant) for items in (one.items_before, one.items_after)]
-    counts = [_counts(outcomes(raw)) for raw in (one.raw_before, one.raw_after)]
-    apart = change(*sides)
+def _restart(one: Observed, event: str, time: str, namespace: str) -> Json:
     before, after = (
         {
             "returned_object_ids": list(side.returned),
@@ -126,56 +117,25 @@ def _restart(one: Restarted, event: str, time: str, namespace: str, relevant: fr
             "recall": side.recall,
             **counted,
         }
-        for side, counted in zip(sides, counts, strict=True)
+        for side, counted in ((one.before, one.counted_before), (one.after, one.counted_after))
     )
     return {
         "event_id": event,
         "timestamp": time,
         "reopen_graph": True,
         "reopen_stats": True,
-        "lifecycle": {"namespace": namespace, "restored_identity_count": one.restored},
-        "probe_query_id": one.query,
+        "lifecycle": {"namespace": namespace, "restored_identity_count": one.restart.restored},
+        "probe_query_id": one.restart.query,
         "before_restart": before,
         "after_restart": after,
         "delta": {
-            "returned_object_count": apart.returned,
-            "relevant_returned_count": apart.relevant,
-            "recall": apart.recall,
-            "stable_returned_objects": apart.stable,
-            **{name: _less(counts[1][name], counts[0][name]) for name in counts[0]},
+            "returned_object_count": one.change.returned,
+            "relevant_returned_count": one.change.relevant,
+            "recall": one.change.recall,
+            "stable_returned_objects": one.change.stable,
+            **one.counted_change,
         },
     }
-
-
-def _less(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else after - before
-
-
-def _counts(found: Sequence[Outcome]) -> dict[str, int | None]:
-    """What a probe's searches counted; null without a trace."""
-    names = ("graph_relation_count", "graph_verified_count", "fanout_decision_count", *Decisions._fields)
-    traces = [outcome.trace for outcome in found if outcome.trace is not None]
-    if not traces:
-        return dict.fromkeys(names)
-    return {
-        "graph_relation_count": sum(outcome.rationale.graph_relation_count for outcome in found),
-        "graph_verified_count": sum(outcome.rationale.graph_verified_count for outcome in found),
-        "fanout_decision_count": sum(len(trace.fanout_utilization) for trace in traces),
-        **_decisions(found)._asdict(),
-    }
-
-
-class Decisions(NamedTuple):
-    """Decisions on how many memories are taken from a hub, and on what ground."""
-
-    selectivity_decision_count: int
-    scored_selectivity_count: int
-    fallback_selectivity_count: int
-
-
-def _decisions(found: Iterable[Outcome]) -> Decisions:
-    made = [one.fallback for outcome in found if outcome.trace for one in outcome.trace.selectivity_decisions]
-    return Decisions(len(made), made.count(False), made.count(True))
 
 
 # --- header and report ------------------------------------------------------------------------------------------
@@ -243,21 +203,21 @@ def _limit(settings: Mapping[str, Any], queries: Sequence[Sequence[Outcome]]) ->
     found = [outcome for query in queries for outcome in query]
     cut = sum(one.reason == "root_limit" for outcome in found if outcome.trace for one in outcome.trace.omissions)
     taken = sum(outcome.rationale.telemetry.root_count for outcome in found)
-    decisions = _decisions(found)
-    observed = {
+    decided = decisions(found)
+    counted = {
         "root_counter_query_count": len(queries),
         "unique_graph_root_candidate_count": taken + cut,
         "selected_graph_root_count": taken,
         "graph_root_omission_count": cut,
-        **decisions._asdict(),
+        **decided._asdict(),
     }
     return {
         "id": "entity_root_candidate_limit",
         "finding": f"{taken + cut} objects could be roots, {taken} were, and {cut} were cut by the limit; of "
-        f"{decisions.selectivity_decision_count} decisions on hubs {decisions.fallback_selectivity_count} knew no "
+        f"{decided.selectivity_decision_count} decisions on hubs {decided.fallback_selectivity_count} knew no "
         "statistics",
         "measurement_regime": {name: settings.get(name) for name in ("max_vector_candidates", "max_graph_roots")},
-        "observed": observed,
+        "observed": counted,
     }
 
 

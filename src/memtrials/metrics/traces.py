@@ -7,8 +7,8 @@ something else has no trace.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -146,3 +146,31 @@ def traced(found: Sequence[Outcome]) -> Traced | None:
 def checked(trace: Traced | None, fetch: Mapping[str, Any]) -> Traced | None:
     """The trace of a search that is checked against the graph, by its fetch settings: one by vectors alone isn't."""
     return None if fetch.get("mode") == "vector_only" else trace
+
+
+def counts(found: Sequence[Outcome]) -> dict[str, int | None]:
+    """What searches counted; null without a trace."""
+    names = ("graph_relation_count", "graph_verified_count", "fanout_decision_count", *Decisions._fields)
+    traces = [outcome.trace for outcome in found if outcome.trace is not None]
+    if not traces:
+        return dict.fromkeys(names)
+    return {
+        "graph_relation_count": sum(outcome.rationale.graph_relation_count for outcome in found),
+        "graph_verified_count": sum(outcome.rationale.graph_verified_count for outcome in found),
+        "fanout_decision_count": sum(len(trace.fanout_utilization) for trace in traces),
+        **decisions(found)._asdict(),
+    }
+
+
+class Decisions(NamedTuple):
+    """Decisions on how many memories are taken from a hub, and on what ground."""
+
+    selectivity_decision_count: int
+    scored_selectivity_count: int
+    fallback_selectivity_count: int
+
+
+def decisions(found: Iterable[Outcome]) -> Decisions:
+    """Those of these searches."""
+    made = [one.fallback for outcome in found if outcome.trace for one in outcome.trace.selectivity_decisions]
+    return Decisions(len(made), made.count(False), made.count(True))
