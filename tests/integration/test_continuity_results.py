@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memtrials import benchmarks
+from memtrials import benchmarks, systems
 from memtrials.benchmarks.base import Trial
 from memtrials.benchmarks.continuity.scoring import REQUIRED, RESTARTS, SHOWN, explained
 from memtrials.exchange.traces import restarts
@@ -21,7 +21,9 @@ from memtrials.ledger import Ledger
 from memtrials.metrics.rows import CHECKED_KEYS, NEVER_KEYS
 from memtrials.metrics.traces import outcomes, traced
 from memtrials.records import IngestBody, Item, Memory, Restarted, RetrievalBody
+from support import notebook
 from support.cli import call_cli
+from support.lives import fixture
 from support.trials import edited, ended, files, records, stage
 
 Row = dict[str, Any]
@@ -513,3 +515,29 @@ def test_two_systems_side_by_side(trials: Path):
     lines = ended(call_cli("compare", *both)).out.splitlines()
     (told,) = (line for line in lines if line.startswith("  correction-chains/ask-drain: no retrieval in bm25"))
     assert "recall" not in told
+
+
+def test_a_system_that_is_told_other_names_is_compared_by_the_authors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(systems.BUILT_IN, "notebook", "support.notebook")
+    setup, data = tmp_path / "notebook.toml", fixture(tmp_path / "fixture.json")
+    setup.write_text(notebook.TOML, encoding="utf-8")
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    for ledger in (first, second):
+        stage(ledger, "build", "continuity", "--data", str(data), "--allow-modified")
+        stage(ledger, "replay", str(setup))
+    heard = [r["body"]["operations"] for ledger in (first, second) for r in records(ledger, "ingest")]
+    assert heard[0] != heard[2], "names are drawn anew for each life"
+    assert counts(stage_compare(str(first), str(second), "--exit-code")) == {}
+    ended(export(first, tmp_path, system="notebook"))
+    found = rows(tmp_path / "run")
+    own = {
+        event["external_id"]
+        for life in json.loads(data.read_text("utf-8"))["scenarios"]
+        for event in life["events"]
+        if "external_id" in event
+    }
+    named = {item["external_id"] for one in found for item in one["retrieved"] if item["kind"] == "episode"}
+    assert named <= own
+    assert named
+    assert {one["outcome"].get("known") for one in found[0]["write_outcomes"]} >= {1}
+    assert report(tmp_path / "run")["aggregate"]["registry_coverage"]["missing_required_metrics"] == []
