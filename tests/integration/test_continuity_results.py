@@ -530,12 +530,8 @@ def test_a_system_that_is_told_other_names_is_compared_by_the_authors(tmp_path: 
     assert counts(stage_compare(str(first), str(second), "--exit-code")) == {}
     ended(export(first, tmp_path, system="notebook"))
     found = rows(tmp_path / "run")
-    own = {
-        event["external_id"]
-        for life in json.loads(data.read_text("utf-8"))["scenarios"]
-        for event in life["events"]
-        if "external_id" in event
-    }
+    events = [event for life in json.loads(data.read_text("utf-8"))["scenarios"] for event in life["events"]]
+    own = {event["external_id"] for event in events if "external_id" in event}
     named = {item["external_id"] for one in found for item in one["retrieved"] if item["kind"] == "episode"}
     assert named <= own
     assert named
