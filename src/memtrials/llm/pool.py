@@ -37,12 +37,12 @@ NO_LIMITS = CallLimits()
 
 
 class ModelPool:
-    """Opens each configuration's model once."""
+    """Opens each configuration's model once. purse: what all may spend, settled before the first is opened."""
 
-    def __init__(self, limits: CallLimits, cause: Cause, purse: Purse) -> None:
+    def __init__(self, limits: CallLimits, cause: Cause) -> None:
         self.limits = limits
         self.cause: Cause = cause
-        self.purse = purse
+        self.purse = Purse()
         self._gates: dict[tuple[str | None, str], Gate] = {}
         self._models: dict[str, ChatModel] = {}
 

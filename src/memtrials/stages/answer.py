@@ -93,8 +93,8 @@ def run(request: AnswerRequest, options: Options) -> Outcome:
             guarded="answer",
             workers=request.limits.in_hand,
             check=readers.check,
-            finish=readers.close,
-            halt=readers.stop,
+            finish=readers.pool.close,
+            halt=readers.pool.stop,
             forecast=readers.forecast,
             batches=Batches(BATCHED, options, readers.recipient, messages, readers.purse),
         )
@@ -230,7 +230,7 @@ class _Readers:
         self.places = places
         self.options = options
         self.limits = limits
-        self.pool: ModelPool | None = None
+        self.pool = ModelPool(limits, "reader")
         self.offline = OfflineReader()
 
     def check(self, index: LedgerIndex, plan: Plan) -> None:
@@ -252,13 +252,12 @@ class _Readers:
         return foretell(map(call, calls), batch=self.options.batch)
 
     def _model(self, config: RoleConfig) -> ChatModel:
-        assert self.pool is not None
         return self.pool.model(config, self.places.open(self.model))
 
     def perform(self, index: LedgerIndex, plan: Plan) -> Perform:
         """Answer one trial."""
         models = {work.config: self.model for work in plan.work if not work.spec.is_offline}
-        self.pool = ModelPool(self.limits, "reader", self.purse(index, models))
+        self.pool.purse = self.purse(index, models)
         if models:
             self.places.open(self.model)  # before the event loop: a local model takes seconds to load
 
@@ -282,13 +281,3 @@ class _Readers:
     def purse(self, index: LedgerIndex, models: Mapping[str, str]) -> Purse:
         """What may be spent."""
         return purse(index, "answer", models, self.limits)
-
-    def stop(self) -> None:
-        """Send nothing more."""
-        if self.pool is not None:
-            self.pool.stop()
-
-    async def close(self) -> None:
-        """Close connections."""
-        if self.pool is not None:
-            await self.pool.close()

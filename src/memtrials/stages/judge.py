@@ -156,8 +156,8 @@ def run(request: JudgeRequest, options: Options) -> Outcome:
             role="judge",
             workers=request.limits.in_hand,
             check=judges.check,
-            finish=judges.close,
-            halt=judges.stop,
+            finish=judges.pool.close,
+            halt=judges.pool.stop,
             forecast=judges.forecast,
             batches=Batches(BATCHED, options, judges.recipient, judges.messages, judges.purse) if live else None,
         )
@@ -419,7 +419,7 @@ class _Judges:
         self.options = options
         self.limits = limits
         self.replies = replies
-        self.pool: ModelPool | None = None
+        self.pool = ModelPool(limits, "service")
 
     def only_replied(self, index: LedgerIndex, plan: Plan) -> Plan:
         """The part of a plan that the replies answer. Raises UserError for a reply that belongs to no verdict."""
@@ -461,7 +461,7 @@ class _Judges:
         models = {
             work.config: work.spec.judging.member.model for work in plan.work if not work.spec.judging.config.is_offline
         }
-        self.pool = ModelPool(self.limits, "service", self.purse(index, models))
+        self.pool.purse = self.purse(index, models)
         if self.replies is None and LOCAL in models.values():
             self.places.open(LOCAL)  # before the event loop: it takes seconds to load
 
@@ -534,15 +534,4 @@ class _Judges:
         )
 
     def _model(self, judging: Judging) -> ChatModel:
-        assert self.pool is not None
         return self.pool.model(judging.config, self.places.open(judging.member.model, judging.member.endpoint))
-
-    def stop(self) -> None:
-        """Send nothing more."""
-        if self.pool is not None:
-            self.pool.stop()
-
-    async def close(self) -> None:
-        """Close connections."""
-        if self.pool is not None:
-            await self.pool.close()
