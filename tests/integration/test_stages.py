@@ -362,10 +362,11 @@ def test_repeat_of_run_goes_to_fetch_alone(tmp_path: Path, sample: Path):
 def test_run_takes_the_stages_flags(tmp_path: Path, sample: Path):
     trials = tmp_path / "trials.json"
     command = ("run", "inmind", "bm25", "--data", str(sample), "--k", "3", "--order", "time", "--limit", "2")
-    outcomes = json.loads(on(trials, *command, "--metric", "direct-verbatim", "--json").out)
+    asked = ("--date-in-query", "--metric", "direct-verbatim")
+    outcomes = json.loads(on(trials, *command, *asked, "--json").out)
     assert [o["done"] for o in outcomes] == [8, 2, 4, 4, 2]
     (settings,) = (r["body"]["settings"] for r in records(trials, "config") if r["body"]["role"] == "fetch")
-    assert (settings["k"], settings["order"]) == (3, "time")
+    assert (settings["k"], settings["order"], settings["date_in_query"]) == (3, "time", True)
 
 
 def test_run_touches_only_what_it_was_told_to(judged: Path, sample: Path):

@@ -51,21 +51,20 @@ def _budgets(context: click.Context, parameter: click.Parameter, value: tuple[st
     return tuple(COUNT(part, parameter, context) for some in value for part in some.split(","))
 
 
-budget_option = click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    callback=_budgets,
-    metavar="N,N,…",
-    help="Tokens of the context: one trial for each budget, all cut from one query's items; repeatable.",
-)
 asking = with_options(
     [
         click.option("--k", type=COUNT, help="How many items a query brings back [default: the system's, 10]."),
         click.option(
             "--order", type=click.Choice(ORDERS), help="Order of items in the context [default: the system's, rank]."
         ),
-        budget_option,
+        click.option(
+            "--budget",
+            "budgets",
+            multiple=True,
+            callback=_budgets,
+            metavar="N,N,…",
+            help="Tokens of the context: one trial for each budget, all cut from one query's items; repeatable.",
+        ),
         click.option(
             "--date-in-query", is_flag=True, help="Tell the system the question's date in the query's text, too."
         ),

@@ -11,13 +11,10 @@ import click
 
 from memtrials.cli.options import (
     BY,
-    COUNT,
     FILE,
     FORMS,
-    ORDERS,
     asking,
     batching,
-    budget_option,
     capping,
     connecting,
     contrasting,
@@ -281,9 +278,7 @@ def _print_metrics(request: Any, options: Options, form: str, out: Path | None =
 @release_option
 @click.option("--variant", help="What systems and readers are shown.")
 @click.option("--allow-modified", is_flag=True, help="Accept data that isn't a known release.")
-@click.option("--k", type=COUNT, help="How many items a query brings back.")
-@click.option("--order", type=click.Choice(ORDERS), help="Order of items in the context.")
-@budget_option
+@asking
 @click.option("--reader", help="A model's name, offline or local.")
 @click.option("--judge", help="A model's name, offline or local.")
 @model_path_option
@@ -318,6 +313,7 @@ def demo(llm: str | None, as_json: bool, **given: Any) -> int:
         "k": 5,
         "order": None,
         "budgets": (),
+        "date_in_query": False,
         "profile": "plain",
         "prompts": "default",
     }
@@ -382,7 +378,7 @@ def _run(
     """All stages on each benchmark with its data, then the tables of all."""
     from memtrials.stages.all import RunRequest, run_all
 
-    names = ("variant", "allow_modified", "k", "order", "budgets", "reader", "judge", *ASKING)
+    names = ("variant", "allow_modified", "k", "order", "budgets", "date_in_query", "reader", "judge", *ASKING)
     asked = {"metrics": given.pop("metric"), "limits": limits_of(given), **{n: given.pop(n) for n in names}}
     options = options_of(given, own_ledger)
     outcomes = []

@@ -30,6 +30,7 @@ class RunRequest:
     k: int | None = None
     order: str | None = None
     budgets: tuple[int, ...] = ()
+    date_in_query: bool = False
     reader: str | None = None
     judge: str | None = None
     metrics: tuple[str, ...] = ()
@@ -69,7 +70,9 @@ def run_all(request: RunRequest, options: Options) -> Iterator[Outcome]:
     benchmark = benchmarks.find(request.benchmark)
     reader = benchmark.readers.get(PLAIN)
     official = request.prompts == "official" and reader is not None and reader.prompt in benchmark.official_prompts
-    asking = fetch.FetchRequest(request.systems, request.k, request.order, request.budgets, limits=request.limits)
+    asking = fetch.FetchRequest(
+        request.systems, request.k, request.order, request.budgets, request.date_in_query, request.limits
+    )
     feeding = replay.ReplayRequest(
         request.systems, request.data, limits=request.limits, asked=asking, lives=options.repeat
     )
