@@ -4,6 +4,7 @@ The server says that each text came to 10 tokens, and `model-e` costs a dollar f
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from memtrials.llm import money
 from memtrials.systems.endpoint import EndpointEmbedder
+from memtrials.systems.substrate import plugin as substrate
 from memtrials.tokens import count_tokens
 from support.cli import call_cli
 from support.embedding_server import TOKENS_EACH, EmbeddingServer, embedded
+from support.lives import fixture, key, query, remember, visitors
 from support.model_server import Reply, error
 from support.trials import ended, records, stage
 
@@ -190,3 +193,48 @@ def test_a_dry_run_says_what_would_be_embedded_at_most(
     dry = stage(built, "replay", vector, "--dry-run", "--repeat", "2", env=env)
     assert ("embedding_tokens" in dry, "cost_usd_max" in dry) == (True, False)
     assert "embedding_tokens" not in stage(built, "replay", "hybrid", "--dry-run", env=env)
+
+
+# --- scripted lives ---------------------------------------------------------------------------------------------
+
+
+def described() -> dict[str, Any]:
+    """A life whose three objects say different things, in a thread that was there before."""
+    text, thread = "The lamp  stands on the sill.", {"thread_external_id": "canary-lamp", "confidence": 0.5}
+    surfaces = {"episode": text, "observation": "The lamp was seen there.", "derived": "It lights the yard."}
+    events = [
+        remember(1, "sill", text, thread=thread),
+        remember(2, "yard", text, thread=thread, surface_texts=surfaces),
+        query(3, "canary-ask-lamp", "Where is the lamp?", []),
+    ]
+    return {**visitors(), "fixture_id": "canary-lamp-life", "namespace": "canary-space-lamp", "events": events}
+
+
+@pytest.mark.parametrize("kind", ["substrate", "embedded"])
+def test_a_dry_run_says_what_would_be_embedded_of_lives(
+    tmp_path: Path, server: EmbeddingServer, env: dict[str, str], vector: str, kind: str
+):
+    """Also of one that is asked by means of copies, and with dates in what is asked."""
+    trials = tmp_path / "lives.json"
+    data = fixture(tmp_path / "fixture.json", key(), visitors(), described())
+    stage(trials, "build", "continuity", "--data", str(data), "--allow-modified")
+    if kind == "substrate":
+        Path(vector).write_text('[state]\nsystem = "substrate"\nembedding = "openai:model-e"\n', "utf-8")
+    asked = ("replay", vector, "--date-in-query")
+    dry = stage(trials, *asked, "--dry-run", "--repeat", "2", env=env)
+    assert server.requests == []
+    stage(trials, *asked, env=env)
+    assert dry["embedding_requests"] == len(server.requests)
+    assert dry["embedding_tokens"] == sum(map(count_tokens, server.texts))
+
+
+def test_a_dry_run_says_what_it_does_not_know_of_lives(
+    tmp_path: Path, env: dict[str, str], vector: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(substrate.PLUGINS, "substrate", replace(substrate.PLUGINS["substrate"], embeds_life=None))
+    trials = tmp_path / "lives.json"
+    stage(trials, "build", "continuity", "--data", str(fixture(tmp_path / "f.json")), "--allow-modified")
+    Path(vector).write_text('[state]\nsystem = "substrate"\nembedding = "openai:model-e"\n', "utf-8")
+    dry = stage(trials, "replay", vector, "--dry-run", env=env)
+    assert "embedding_requests" not in dry
+    assert dry["notes"] == ["mine: nobody knows beforehand what it has embedded of a life"]

@@ -274,6 +274,14 @@ def test_the_stages_after_replay_have_nothing_to_do_and_say_so(built: Path):
     ]
 
 
+def test_a_life_has_no_state_for_each_query(built: Path):
+    finished = ended(call_cli(*REPLAY, "--state-per-query", "--trials", str(built)), 2)
+    assert "--state-per-query" in finished.err
+    assert "continuity@modified" in finished.err
+    assert {r["kind"] for r in records(built)} == {"task"}
+    assert notebook.HEARD == []
+
+
 def test_status_counts_lives_by_how_they_were_asked(built: Path):
     replayed(built)
     replayed(built, "--k", "1", "--force", "--task", "canary-key")

@@ -90,6 +90,12 @@ class FetchConfig:
         budget: int = self.settings.get("budget", 0)
         return budget
 
+    def text(self, query: Query) -> str:
+        """What a system is asked for."""
+        if query.date is not None and self.settings.get("date_in_query", False):
+            return f"(Asked on {query.date}.) {query.text}"
+        return self.probe or query.text
+
 
 class Trial(NamedTuple):
     """What is asked once, whatever the budgets. settings: those of the configuration but the budget."""
@@ -363,8 +369,7 @@ def ask(
 ) -> RetrievalBody:
     """Ask one query of one state; gold is for controls that open its door. Only the system's own time is measured."""
     before = replace(system.meter)
-    dated = query.date is not None and config.settings.get("date_in_query", False)
-    text = f"(Asked on {query.date}.) {query.text}" if dated else config.probe or query.text
+    text = config.text(query)
     began = time.perf_counter()
     found: Retrieved
     if isinstance(system, GoldDoor):
@@ -450,8 +455,7 @@ class _Fetch:
             if systems.plugin(state["system"]).opens_gold:
                 return {}
             query = index.task(work.parent.benchmark or "", work.parent.task or "").query(work.query or "")
-            text = work.spec.probe or query.text
-            texts[model, state.get("dimensions"), state.get("revision"), text] = None
+            texts[model, state.get("dimensions"), state.get("revision"), work.spec.text(query)] = None
         sizes = ((model, size) for model, _, _, text in texts for size in request_sizes([text]))
         return embedding_forecast(sizes)
 

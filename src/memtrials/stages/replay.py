@@ -143,6 +143,20 @@ def shared_prefix(timelines: Sequence[Sequence[str]]) -> int:
     return count
 
 
+def _asked(plan: Plan, fetch: str) -> FetchConfig:
+    """How lives are asked under a configuration of this plan."""
+    body = plan.configs[fetch].body
+    assert isinstance(body, ConfigBody)
+    return FetchConfig(fetch, body.settings)
+
+
+def _embeds_unknown(work: Work) -> bool:
+    """Whether a life's system has texts embedded elsewhere and doesn't say which."""
+    plugin = work.spec.plugin
+    remote = work.fetch is not None and endpoint_model(work.spec.state) is not None
+    return remote and plugin.lives and plugin.embeds_life is None
+
+
 @dataclass
 class _Prefix:
     """A shared beginning, fed once: an unfrozen state, how many sessions it has, and what it cost alone."""
@@ -193,6 +207,12 @@ class _Replay:
         return plan
 
     def _add_lives(self, index: LedgerIndex, plan: Plan, chosen: Chosen) -> None:
+        scripted = {name for name, task in chosen.tasks if index.task(name, task).scripted}
+        if scripted and self.request.state_per_query:
+            raise UserError(
+                f"--state-per-query: a query of {min(scripted)} is asked where it stands in a life, of the one state "
+                "there is; leave the flag out, or name another benchmark with --benchmark"
+            )
         options = replace(self.options, repeat=self.request.lives or self.options.repeat)
         owed = lives.pending(index, list(self.specs.values()), self.request.asked, options, chosen)
         plan.work += owed.work
@@ -206,6 +226,9 @@ class _Replay:
                 f"{self.specs[system].name}: what a killed run left half-built was removed; its life begins anew in a "
                 "clean namespace"
             )
+        if self.options.dry_run:
+            unknown = {work.spec.name: None for work in owed.work if _embeds_unknown(work)}
+            plan.notes += [f"{name}: nobody knows beforehand what it has embedded of a life" for name in unknown]
 
     def _read_manifest(self, index: LedgerIndex, specs: Sequence[SystemSpec], chosen: Chosen) -> list[str]:
         assert self.request.manifest is not None
@@ -312,8 +335,8 @@ class _Replay:
         """What a dry run says: states and sessions that would be fed, and what would be embedded elsewhere at most."""
         sessions = sum(len(index.task(w.parent.benchmark or "", w.parent.task or "").sessions) for w in plan.work)
         forecast = {"states": len(plan.work), "sessions": sessions}
-        if any(work.fetch is not None and work.spec.plugin.lives for work in plan.work):
-            return forecast  # what it embeds of an event is its own affair
+        if any(map(_embeds_unknown, plan.work)):
+            return forecast
         return {**forecast, **embedding_forecast(self._embedded(index, plan))}
 
     def _embedded(self, index: LedgerIndex, plan: Plan) -> Iterator[tuple[str, int]]:
@@ -324,22 +347,28 @@ class _Replay:
             if (model := endpoint_model(state)) is None:
                 continue
             seen = known[model, state.get("dimensions"), state.get("revision")]
-            name, task = work.parent.benchmark or "", work.parent.task or ""
-            body = index.task(name, task)
-            if work.fetch is not None:
-                fresh = [q.text for q in body.queries if q.text not in seen]
+            for texts in self._texts(index, plan, work):
+                fresh = [t for t in dict.fromkeys(texts) if t not in seen]
                 seen.update(fresh)
                 yield from ((model, size) for size in request_sizes(fresh))
-            for number, session in enumerate(self.sessions(name, task, body)):
-                for texts in work.spec.plugin.embeds(state, session, number):
-                    fresh = [t for t in dict.fromkeys(texts) if t not in seen]
-                    seen.update(fresh)
-                    yield from ((model, size) for size in request_sizes(fresh))
-            if beside := self._given.get((work.config, name)):
-                graph = beside.graph(self.data(body), task, body)
-                fresh = [t for t in dict.fromkeys(graph.texts() if graph else ()) if t not in seen]
-                seen.update(fresh)
-                yield from ((model, size) for size in request_sizes(fresh))
+
+    def _texts(self, index: LedgerIndex, plan: Plan, work: Work) -> Iterator[Sequence[str]]:
+        """What is embedded for a piece of work, by the requests that it goes out in."""
+        plugin, state = work.spec.plugin, work.spec.state
+        name, task = work.parent.benchmark or "", work.parent.task or ""
+        body = index.task(name, task)
+        if work.fetch is not None:
+            config = _asked(plan, work.fetch)
+            yield from ([config.text(query)] for query in body.queries)
+            if plugin.lives:
+                told = lives.script(self.data(body), name, task, body)
+                yield from plugin.embeds_life(state, told.life, told.events)
+                return
+        for number, session in enumerate(self.sessions(name, task, body)):
+            yield from plugin.embeds(state, session, number)
+        if beside := self._given.get((work.config, name)):
+            graph = beside.graph(self.data(body), task, body)
+            yield tuple(graph.texts()) if graph else ()
 
     # --- the work ---
 
@@ -353,10 +382,7 @@ class _Replay:
                 return [self._take_in(index, work, body, foreign)]
             turns = self.opened.turns(work.spec.plugin)
             if work.fetch is not None:
-                settings = plan.configs[work.fetch].body
-                assert isinstance(settings, ConfigBody)
-                config = FetchConfig(work.fetch, settings.settings)
-                return await turns.take(self._live, index, work, config, self.data(body))
+                return await turns.take(self._live, index, work, _asked(plan, work.fetch), self.data(body))
             return [await turns.take(self._feed, index, work, body)]
 
         return feed

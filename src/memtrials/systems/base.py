@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from memtrials.benchmarks.enrichment import Graph
+from memtrials.benchmarks.life import Life, LifeEvent, Restart
 from memtrials.benchmarks.timeline import Session
 from memtrials.errors import WorkFailedError
 from memtrials.llm.money import Purse
@@ -248,13 +249,14 @@ class Plugin:
     impossible: a scripted life (life True), a timeline (False), None where that isn't known.
     asked: the fetch configuration that settings and environment make together. fits: how many turns of a session the
     system doesn't take; raises UserError for a session that it can't take at all. embeds(state, session, number): the
-    texts of a session that it has embedded, by the requests they go out in; number: the session's place. at_once: it
-    may be called from several threads. manifest(path, tasks): the states of a manifest, for a benchmark's tasks in
-    order. preflight: one question end to end, as lines of what, value and source. control: stands apart in tables.
-    opens_gold: comes through the gold door. silent: its contexts are always empty, so no budget shapes them. lives: it
-    can be told of a life event by event (`systems/life.py`), as far as its capabilities go; named: by the script's own
-    names. baseline(fetch): whether it then looks in what was said alone, so that it is given nothing that was
-    precomputed.
+    texts of a session that it has embedded, by the requests they go out in; number: the session's place.
+    embeds_life(state, life, events): those of a scripted life that it is told event by event, None where nobody knows.
+    at_once: it may be called from several threads. manifest(path, tasks): the states of a manifest, for a benchmark's
+    tasks in order. preflight: one question end to end, as lines of what, value and source. control: stands apart in
+    tables. opens_gold: comes through the gold door. silent: its contexts are always empty, so no budget shapes them.
+    lives: it can be told of a life event by event (`systems/life.py`), as far as its capabilities go; named: by the
+    script's own names. baseline(fetch): whether it then looks in what was said alone, so that it is given nothing that
+    was precomputed.
     """
 
     name: str
@@ -271,6 +273,9 @@ class Plugin:
     baseline: Callable[[Mapping[str, Any]], bool] = lambda fetch: False
     fits: Callable[[Session], int] = lambda session: 0
     embeds: Callable[[Mapping[str, Any], Session, int], Sequence[Sequence[str]]] = lambda state, session, number: ()
+    embeds_life: Callable[[Mapping[str, Any], Life, Sequence[LifeEvent | Restart]], Iterator[Sequence[str]]] | None = (
+        None
+    )
     at_once: bool = False
     manifest: Callable[[Path, Sequence[str]], Manifest] | None = None
     preflight: Callable[[Mapping[str, Any], Mapping[str, Any], Surroundings], Iterator[tuple[str, str, str]]] | None = (

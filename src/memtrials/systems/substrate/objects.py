@@ -195,9 +195,13 @@ def shown_text(draft: Object) -> str:
 
 
 def surface(draft: Object) -> str:
-    """The text an object is embedded by: its prefix and its words, with blanks collapsed. A thread without a summary
-    has its title."""
+    """The text an object is embedded by. A thread without a summary has its title."""
     text = shown_text(draft)
     if isinstance(draft, Thread) and not text.strip():
         text = draft.title
-    return SURFACES[ref_of(draft).kind] + normalised(text)
+    return surface_of(ref_of(draft).kind, text)
+
+
+def surface_of(kind: Kind, text: str) -> str:
+    """The words of an object as they are embedded: after the prefix of its kind, with blanks collapsed."""
+    return SURFACES[kind] + normalised(text)

@@ -8,7 +8,7 @@ timelines one name for all, so that equal timelines give equal states under what
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ import msgspec
 
 from memtrials.benchmarks import enrichment
 from memtrials.benchmarks.enrichment import Graph
-from memtrials.benchmarks.life import DECLARED, Correct, Forget, Life, LifeEvent, Remember
+from memtrials.benchmarks.life import DECLARED, Correct, Forget, Life, LifeEvent, Remember, Restart, SurfaceTexts
 from memtrials.benchmarks.life import Link as Linked
 from memtrials.benchmarks.timeline import Session, turn_id
 from memtrials.errors import UserError
@@ -47,6 +47,7 @@ from memtrials.systems.substrate.objects import (
     Thread,
     refused,
     surface,
+    surface_of,
 )
 from memtrials.systems.substrate.retrieval import BUDGETS, FANOUT, Found, Mode, Policy, rendered, retrieve
 from memtrials.systems.substrate.store import Store, Stored
@@ -199,16 +200,7 @@ class EmbeddedSubstrate:
             embeddings = CachedEmbedder(life.vectors, self.cache, self.meter)
         state = self._begin(namespace, life.namespace, embeddings)
         state.script = life.name
-        entities = [
-            Entity(
-                external_id=known.external_id,
-                entity_type=ENTITY_TYPES[known.entity_type],
-                name=known.label,
-                canonical_key=known.external_id,
-            )
-            for known in life.entities
-        ]
-        return [_done("remember", state.memory.ingest_enrichment(state.namespace, entities))]
+        return [_done("remember", state.memory.ingest_enrichment(state.namespace, _entities(life)))]
 
     def live(self, namespace: str, event: LifeEvent) -> Sequence[Done]:
         """Take in the next event, by the operations that it stands for."""
@@ -342,6 +334,18 @@ def _item(store: Store, found: Found, lived: bool) -> Item:
 
 def _done(operation: Any, outcome: Outcome) -> Done:
     return Done(operation, outcome.operation_id, outcome.outcome)
+
+
+def _entities(life: Life) -> list[Entity]:
+    return [
+        Entity(
+            external_id=known.external_id,
+            entity_type=ENTITY_TYPES[known.entity_type],
+            name=known.label,
+            canonical_key=known.external_id,
+        )
+        for known in life.entities
+    ]
 
 
 def _remember(state: Building, event: Remember) -> list[Done]:
@@ -486,6 +490,26 @@ def _link(state: Building, event: Linked) -> Link:
     )
 
 
+def _embeds_life(
+    state: Mapping[str, Any], life: Life, events: Sequence[LifeEvent | Restart]
+) -> Iterator[Sequence[str]]:
+    """Who is known in one request, then what each event writes, as `_remember` and `_correction` have it."""
+    yield [surface(entity) for entity in _entities(life)]
+    threads: set[str] = set()
+    for event in events:
+        if isinstance(event, Correct):
+            yield [surface_of("derived_memory", event.replacement_text)]
+        elif isinstance(event, Remember):
+            alike = event.surface_texts is msgspec.UNSET
+            said = event.surface_texts or SurfaceTexts(*[event.text] * 3)
+            written = [surface_of("episode", said.episode), surface_of("observation", said.observation)]
+            yield from [written] if alike else ([text] for text in written)
+            thread = event.thread and event.thread.thread_external_id
+            opened = [surface_of("memory_thread", event.text)] if thread and thread not in threads else []
+            threads.update([thread] if thread else ())
+            yield [*opened, surface_of("derived_memory", said.derived)]
+
+
 def _named(store: Store, name: str) -> Stored:
     """The object of an id, whose kind a script doesn't say."""
     for kind in KINDS:
@@ -606,6 +630,7 @@ PLUGINS = {
         baseline=lambda fetch: fetch["mode"] != "hybrid",
         fits=_fits,
         embeds=_embeds,
+        embeds_life=_embeds_life,
         capabilities=CAPABILITIES,
         lives=True,
         named=True,
