@@ -464,9 +464,9 @@ def test_status_says_how_far_each_system_is_and_what_goes_on(
 
 
 def test_following_what_status_says_leads_to_the_end(built: Path):
-    """Each row's next command is a command line that works; after a few rounds all say metrics."""
+    """Each row's next command is one that works and asks as it was begun; after a few rounds all say metrics."""
     on(built, "replay", "bm25", "in-context", "--limit", "3")
-    stage(built, "fetch", "bm25", "--limit", "1")
+    stage(built, "fetch", "bm25", "--k", "3", "--limit", "1")
     for _ in range(10):
         commands = dict.fromkeys(row["next"] for row in status(built))
         if all(command.startswith("memtrials metrics") for command in commands):
@@ -476,6 +476,9 @@ def test_following_what_status_says_leads_to_the_end(built: Path):
             assert program == "memtrials"
             on(built, *arguments)
     assert counts(built) == {"task": 8, "config": 6, "ingest": 16, "retrieval": 32, "answer": 32, "verdict": 32}
+    assert {r["fetch"].partition("-")[0] for r in records(built, "retrieval") if r["system"].startswith("bm25")} == {
+        "k3"
+    }
 
 
 def test_status_points_at_verdicts_that_are_missing(answered: Path):

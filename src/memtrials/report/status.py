@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from memtrials import benchmarks, systems
 from memtrials.index import WORK_KINDS, LedgerIndex, Work, is_storage_probe
 from memtrials.judging.probing import probed
 from memtrials.llm.money import cost, embedding_cost, tokens_of
-from memtrials.records import AnswerBody, Header, Kind, VerdictBody
+from memtrials.records import AnswerBody, Header, Kind, TaskBody, VerdictBody
 from memtrials.systems.embedding import embedding_of, usage_of
 from memtrials.systems.scripted import obstacle
 
@@ -202,11 +202,13 @@ def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
     )
     name = index.config(place.system).name
     if not name.startswith("imported-"):
-        if len({h.task for h in made.ingests}) + given_up["replay"] < tasks - _left_out(index, place):
-            return f"memtrials replay {name}{where}"
+        lives = _lives(index, place.benchmark)
+        asked = _asked(index, place)
+        if len({h.task for h in made.ingests}) + given_up["replay"] < tasks - _left_out(index, place, lives):
+            return f"memtrials replay {name}{asked if lives else ''}{where}"
         queries = sum(len(index.task(place.benchmark, h.task or "").queries) for h in made.ingests)
         if len({(index.parent(h).id, h.query) for h in made.trials}) + given_up["fetch"] < queries:
-            return f"memtrials fetch {place.system}{where}"
+            return f"memtrials fetch {place.system}{asked}{where}"
     where += f" --system {place.system}"
     if not benchmarks.find(place.benchmark).readers:
         return f"memtrials metrics{where}"
@@ -220,13 +222,28 @@ def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
     return f"memtrials metrics{where}"
 
 
-def _left_out(index: LedgerIndex, place: Place) -> int:
-    """How many scripted lives a place's system can't be told of."""
-    bodies = [index.task(name, task) for name, task in index.tasks if name == place.benchmark]
-    if not any(body.scripted for body in bodies):
+def _asked(index: LedgerIndex, place: Place) -> str:
+    """The flags by which a place's fetch configuration differs from its system's own, as its records have it."""
+    if place.fetch is None:
+        return ""
+    settings, own = index.config(place.fetch).settings, index.config(place.system or "").provenance.get("fetch", {})
+    flags = "".join(f" --{n} {settings[n]}" for n in ("k", "order") if n in settings and settings[n] != own.get(n))
+    flags += f" --budget {settings['budget']}" if "budget" in settings else ""
+    return flags + (" --date-in-query" if settings.get("date_in_query") else "")
+
+
+def _lives(index: LedgerIndex, benchmark: str) -> list[TaskBody]:
+    """The scripted lives of a benchmark."""
+    bodies = (index.task(name, task) for name, task in index.tasks if name == benchmark)
+    return [body for body in bodies if body.scripted]
+
+
+def _left_out(index: LedgerIndex, place: Place, lives: Sequence[TaskBody]) -> int:
+    """How many of them a place's system can't be told of."""
+    if not lives:
         return 0
     plugin = systems.plugin(str(index.config(place.system or "").settings["system"]))
-    return sum(body.scripted and obstacle(plugin, body.needs) is not None for body in bodies)
+    return sum(obstacle(plugin, body.needs) is not None for body in lives)
 
 
 def _parents(index: LedgerIndex, headers: Iterable[Header]) -> set[str]:
