@@ -64,13 +64,13 @@ class StateFiles:
 
     def copy(self, source: str, namespace: str) -> None:
         """Copy a file that is being built and has no transaction open."""
-        with _writing(self.part(namespace)):
+        with writing(self.part(namespace)):
             shutil.copyfile(self.part(source), self.part(namespace))
 
     def settle(self, namespace: str) -> None:
         """Sync a file that is built and closed, and give it its name."""
         part = self.part(namespace)
-        with _writing(part):
+        with writing(part):
             sync_path(part)
             part.rename(self.path(namespace))
             sync_path(self.folder)
@@ -92,7 +92,7 @@ class Stores(StateFiles):
 
     def create(self, namespace: str) -> None:
         """Begin an empty store. Raises UserError when the folder can't be written."""
-        with _writing(self.part(namespace)):
+        with writing(self.part(namespace)):
             self.folder.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.part(namespace), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
             self._connect(namespace).executescript(SCHEMA)
@@ -110,7 +110,7 @@ class Stores(StateFiles):
         position = self._sessions[namespace]
         self._sessions[namespace] = position + 1
         connection = self._open[namespace]
-        with _writing(self.part(namespace)):
+        with writing(self.part(namespace)):
             connection.executemany(
                 "INSERT INTO turns (session, turn, role, speaker, time, content) VALUES (?, ?, ?, ?, ?, ?)",
                 [(position, n, t.role, t.speaker, t.time, t.content) for n, t in enumerate(session.turns)],
@@ -122,7 +122,7 @@ class Stores(StateFiles):
 
     def fork(self, source: str, namespace: str) -> None:
         """Begin a store as a copy of one being built."""
-        with _writing(self.part(namespace)):
+        with writing(self.part(namespace)):
             self._open[source].commit()  # only then is its file whole
             self.copy(source, namespace)
             self._connect(namespace)
@@ -130,7 +130,7 @@ class Stores(StateFiles):
 
     def freeze(self, namespace: str) -> None:
         """Sync the store and give it its name."""
-        with _writing(self.part(namespace)):
+        with writing(self.part(namespace)):
             self._open[namespace].commit()
             self._close(namespace)
         self.settle(namespace)
@@ -181,7 +181,7 @@ def stores_folder(ledger: Path) -> Path:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Say what goes wrong with a file so that the user can act on it. Raises UserError."""
     try:
         yield

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from memtrials.errors import UserError
+from memtrials.systems.store import writing
 from memtrials.systems.substrate.identity import internal_id
 from memtrials.systems.substrate.objects import (
     KINDS,
@@ -119,7 +120,7 @@ class Store:
     @classmethod
     def create(cls, path: Path, namespace: str) -> Store:
         """Begin an empty namespace. Raises UserError when any part of it is there or the folder can't be written."""
-        with _writing(path):
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if there := next((file for file in files(path) if file.exists()), None):
                 raise UserError(f"{there}: namespace {namespace!r} is already there; remove it or reattach it")
@@ -137,7 +138,7 @@ class Store:
         is another namespace's."""
         if not path.is_file():
             raise UserError(f"{path}: namespace {namespace!r} isn't there (missing: {', '.join(PARTS)})")
-        with _writing(path):
+        with writing(path):
             store = cls(path, namespace, _connect(path))
             there = {name for (name,) in store._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if missing := [part for part in PARTS if part not in there]:
@@ -168,7 +169,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything or nothing."""
-        with _writing(self.path):
+        with writing(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -468,13 +469,3 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("PRAGMA synchronous = OFF")
     return connection
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Say what goes wrong with a file so that the user can act on it. Raises UserError."""
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: can't be used ({reason}); make room or remove it, then run again") from None
