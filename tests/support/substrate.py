@@ -1,8 +1,10 @@
 """A life in the substrate: an embedding of words that needs no model, and drafts made short."""
 
+import sqlite3
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from memtrials.systems.substrate.memory import Substrate
@@ -29,6 +31,15 @@ class Words:
         for word in text.lower().replace(".", " ").replace(":", " ").replace("?", " ").split():
             numbers[zlib.crc32(word.encode()) % DIMENSIONS] += 1
         return struct.pack(f"{DIMENSIONS}f", *numbers) if any(numbers) else None
+
+
+def dump(path: Path) -> list[str]:
+    """Everything that a namespace's file holds, read by another connection."""
+    connection = sqlite3.connect(path)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
 
 
 def remember(

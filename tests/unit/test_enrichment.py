@@ -4,11 +4,10 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from memtrials.benchmarks.continuity.fixture import RELATIONS
 from memtrials.benchmarks.enrichment import (
     GOLD_KEYS,
     Derived,
@@ -16,9 +15,7 @@ from memtrials.benchmarks.enrichment import (
     Entity,
     Graph,
     Link,
-    ObjectType,
     Origin,
-    Relation,
     Sitting,
     Thread,
     Utterance,
@@ -28,7 +25,6 @@ from memtrials.benchmarks.enrichment import (
     read_snapshot,
 )
 from memtrials.errors import UserError
-from memtrials.systems.substrate.objects import KINDS
 
 Json = dict[str, Any]
 
@@ -231,11 +227,6 @@ def test_a_file_that_changes_after_it_was_checked_is_noticed(tmp_path: Path):
     lines(path, boat(lambda row: row["entities"][0].update(name="Nora")))
     with pytest.raises(UserError, match="line 1 has changed since it was checked"):
         found.graph("lme:q1", "q1")
-
-
-def test_each_vocabulary_stands_once():
-    assert get_args(Relation) == RELATIONS
-    assert get_args(ObjectType) == KINDS
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------

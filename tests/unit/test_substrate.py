@@ -14,7 +14,7 @@ from memtrials.systems.substrate.identity import batch_id, internal_id, operatio
 from memtrials.systems.substrate.memory import Plan, Substrate
 from memtrials.systems.substrate.objects import Correction, Derived, Episode, Link, Observation, Ref, Target, Thread
 from memtrials.systems.substrate.store import WAYS, file_of, way
-from support.substrate import RAW, SPACE, TIME, Words, corrected, forgotten, meet, remember
+from support.substrate import RAW, SPACE, TIME, Words, corrected, dump, forgotten, meet, remember
 
 
 @pytest.fixture
@@ -26,15 +26,6 @@ def memory(tmp_path: Path) -> Substrate:
 
 def plan_of(memory: Substrate, text: str = "Ada hid the key.", key: str = "continuity:demo:event-001:key") -> Plan:
     return memory.prepare_remember(SPACE, text, "key", "key:observation", TIME, TIME, RAW, key)
-
-
-def dump(path: Path) -> list[str]:
-    """Everything that a namespace's file holds, read by another connection."""
-    connection = sqlite3.connect(path)
-    try:
-        return list(connection.iterdump())
-    finally:
-        connection.close()
 
 
 def state(memory: Substrate) -> list[str]:

@@ -1,7 +1,6 @@
 """The substrate as a system: what becomes of a timeline and of a scripted life, and which settings it takes."""
 
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -39,6 +38,7 @@ from memtrials.systems.substrate.objects import Link as Edge
 from memtrials.systems.substrate.plugin import TIMELINE, EmbeddedSubstrate
 from memtrials.systems.substrate.retrieval import BUDGETS
 from memtrials.systems.substrate.store import Store
+from support.substrate import dump
 
 SPACE, SCRIPT = "ns-a", "demo"
 SOURCES = ["episode", "observation"]
@@ -74,15 +74,6 @@ def settings(**others: Any) -> dict[str, Any]:
 
 
 BASELINE = settings(mode="vector_only", object_types=SOURCES)
-
-
-def dump(path: Path) -> list[str]:
-    """Everything that a state's file holds."""
-    connection = sqlite3.connect(path)
-    try:
-        return list(connection.iterdump())
-    finally:
-        connection.close()
 
 
 # Timelines

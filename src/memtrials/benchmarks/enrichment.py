@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from memtrials.benchmarks.life import Relation
 from memtrials.benchmarks.timeline import turn_id
 from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import UserError
@@ -40,22 +41,6 @@ DerivedType = Literal[
     "project_note",
     "claim",
     "correction",
-]
-Relation = Literal[
-    "has_observation",
-    "observed_in",
-    "mentions",
-    "involves",
-    "about",
-    "derived_from",
-    "part_of_thread",
-    "supports",
-    "contradicts",
-    "supersedes",
-    "resolves",
-    "creates_open_loop",
-    "fulfills_commitment",
-    "associated_with",
 ]
 ObjectType = Literal["episode", "observation", "entity", "memory_thread", "derived_memory"]
 """What a link can join. An episode is a session, an observation a turn."""

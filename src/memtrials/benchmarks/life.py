@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -12,6 +12,24 @@ from memtrials.embeddings.base import Embedder
 
 DECLARED = "declared"
 """The embedding of a system whose vectors are those that each script declares."""
+
+Relation = Literal[
+    "has_observation",
+    "observed_in",
+    "mentions",
+    "involves",
+    "about",
+    "derived_from",
+    "part_of_thread",
+    "supports",
+    "contradicts",
+    "supersedes",
+    "resolves",
+    "creates_open_loop",
+    "fulfills_commitment",
+    "associated_with",
+]
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 

@@ -22,11 +22,11 @@ from memtrials.benchmarks.enrichment import (
     Entity,
     Graph,
     Link,
-    Relation,
     Sitting,
     Snapshot,
     Thread,
 )
+from memtrials.benchmarks.life import Relation
 
 
 def source_graph(namespace: str, item: str, history: Sequence[tuple[Sitting, str]]) -> Graph:

@@ -42,23 +42,6 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 ABSTENTION: Pattern = "abstention"
 """The pattern whose queries have no answer."""
 
-RELATIONS = (
-    "has_observation",
-    "observed_in",
-    "mentions",
-    "involves",
-    "about",
-    "derived_from",
-    "part_of_thread",
-    "supports",
-    "contradicts",
-    "supersedes",
-    "resolves",
-    "creates_open_loop",
-    "fulfills_commitment",
-    "associated_with",
-)
-
 
 class Entity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Somebody or something that is there from the beginning. is_hub: whether scoring counts it as a hub; a memory is

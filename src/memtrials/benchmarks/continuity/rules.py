@@ -12,7 +12,6 @@ import msgspec
 
 from memtrials.benchmarks.continuity.fixture import (
     ABSTENTION,
-    RELATIONS,
     Event,
     Fixture,
     Query,
@@ -21,7 +20,7 @@ from memtrials.benchmarks.continuity.fixture import (
     creations,
     decode,
 )
-from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart, SurfaceTexts
+from memtrials.benchmarks.life import RELATIONS, Correct, Forget, Link, Remember, Restart, SurfaceTexts
 from memtrials.embeddings.controllable import problems as geometry_problems
 from memtrials.errors import UserError
 

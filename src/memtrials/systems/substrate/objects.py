@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from memtrials.benchmarks.enrichment import DerivedType, EntityType, Relation, Stability, ThreadStatus
+from memtrials.benchmarks.enrichment import DerivedType, EntityType, ObjectType, Stability, ThreadStatus
+from memtrials.benchmarks.life import Relation
 from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import WorkFailedError
 
-Kind = Literal["episode", "observation", "entity", "memory_thread", "derived_memory"]
+Kind = ObjectType
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """In the order of their rank, which settles equal scores."""
 Retention = Literal["active", "suppressed", "archived", "deleted"]
