@@ -220,6 +220,25 @@ def test_a_reference_to_nothing_is_told_before_anything_is_written(tmp_path: Pat
     assert "task conv-1 of locomo@sample: derived memory 'd' names episode 'session_9', which there isn't" in told
 
 
+def test_a_turn_without_words_is_no_source(tmp_path: Path, trials: Path, given: Given):
+    item = json.loads(LONGMEMEVAL.read_bytes())[0]
+    item["haystack_sessions"][0][1]["content"] = " "
+    data = tmp_path / "hushed.json"
+    data.write_text(json.dumps([item]), "utf-8")
+    turns = [f"{item['haystack_session_ids'][0]}:turn:{n}" for n in (1, 2)]
+    claim = {"external_id": "d", "derived_type": "claim", "text": "x", "source_observation_external_ids": turns}
+    row = {"namespace": f"lme:{item['question_id']}", "derived_memories": [claim]}
+    path = lines(tmp_path / "x.jsonl", row)
+    stage(trials, "build", "longmemeval", "--data", str(data), "--allow-modified")
+    spec = system(tmp_path / "s.toml", "enrichment", "x.jsonl")
+    assert stage(trials, "replay", spec)["done"] == 1
+    ((memory,),) = (graph.derived for graph in given.values())
+    assert (memory.episodes, memory.observations) == ((), ("0.0",))
+    claim["source_observation_external_ids"] = turns[1:]
+    lines(path, row)
+    assert f"derived memory 'd' has no source but {turns[1]}, where nothing was said" in refused(trials, "replay", spec)
+
+
 def test_a_file_of_other_tasks_is_told_before_anything_is_written(tmp_path: Path, trials: Path):
     stage(trials, "build", "locomo", "--data", str(LOCOMO))
     lines(tmp_path / "x.jsonl", {"namespace": "lme:q1"})

@@ -403,3 +403,45 @@ LOST: list[tuple[Callable[[Json], object], str]] = [
 def test_a_reference_that_leads_nowhere(tmp_path: Path, change: Callable[[Json], object], why: str):
     with pytest.raises(UserError, match=f"{why}, which there isn't"):
         neutral(graph_of(boat(change), tmp_path / "x.jsonl"), HISTORY)
+
+
+def hushed(*names: str) -> list[Sitting]:
+    """HISTORY with nothing but blanks in these turns."""
+    return [
+        sitting._replace(
+            turns=tuple(turn._replace(text=" \n") if turn.name in names else turn for turn in sitting.turns)
+        )
+        for sitting in HISTORY
+    ]
+
+
+def test_a_memory_keeps_its_sources_that_have_words(tmp_path: Path):
+    row = boat(lambda row: memory(row).update(source_observation_external_ids=["s1:turn:1", "answer_0a:turn:1"]))
+    memory(row)["source_episode_external_ids"] += ["answer_0a"]
+    graph = graph_of(row, tmp_path / "x.jsonl")
+    (claim,) = neutral(graph, hushed("s1:turn:1", "answer_0a:turn:1")).derived
+    assert (claim.episodes, claim.observations) == (("1",), ())
+    (claim,) = neutral(graph, hushed("s1:turn:1")).derived
+    assert (claim.episodes, claim.observations) == (("1", "0"), ("0.0",))
+
+
+SILENT: list[tuple[Callable[[Json], object], str]] = [
+    (lambda row: None, "derived memory 'dm:1' has no source but s1, where nothing was said"),
+    (
+        lambda row: memory(row).update(source_observation_external_ids=["s1:turn:2"]),
+        "'dm:1' has no source but s1, s1:turn:2, where",
+    ),
+    (
+        lambda row: (
+            memory(row).update(source_episode_external_ids=["answer_0a"]),
+            row["links"][0]["to"].update(object_type="observation", external_id="s1:turn:1"),
+        ),
+        "link 'lk:1' names observation 's1:turn:1', where nothing was said",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), SILENT)
+def test_a_reference_that_leads_to_silence_alone(tmp_path: Path, change: Callable[[Json], object], why: str):
+    with pytest.raises(UserError, match=why):
+        neutral(graph_of(boat(change), tmp_path / "x.jsonl"), hushed("s1:turn:1", "s1:turn:2"))

@@ -217,6 +217,8 @@ def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
     name in a text replaced by its position, and no metadata. Raises UserError for a reference that leads nowhere.
 
     Names of sessions tell which of them hold answers, so none may stay; a mere word or number is none that does.
+    A turn without words, and a session of such turns, is no source, since no memory has to keep it: a derived memory
+    keeps its others. To one that has none, and at the end of a link, it leads nowhere.
     """
     sessions = {sitting.name: str(n) for n, sitting in enumerate(history)}
     known: dict[ObjectType, dict[str, str]] = {
@@ -226,6 +228,9 @@ def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
         "memory_thread": {part.external_id: f"t{n}" for n, part in enumerate(graph.threads)},
         "derived_memory": {part.external_id: f"d{n}" for n, part in enumerate(graph.derived)},
     }
+
+    blank = {turn_id(n, m) for n, s in enumerate(history) for m, turn in enumerate(s.turns) if not turn.text.strip()}
+    blank |= {str(n) for n, s in enumerate(history) if not any(turn.text.strip() for turn in s.turns)}
 
     def named(kind: ObjectType, name: str, by: str) -> str:
         if name not in known[kind]:
@@ -271,13 +276,18 @@ def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
     derived = []
     for n, memory in enumerate(graph.derived):
         by = f"derived memory {memory.external_id!r}"
+        episodes = [name for name in all_named("episode", memory.episodes, by) if name not in blank]
+        observations = [name for name in all_named("observation", memory.observations, by) if name not in blank]
+        if not (episodes or observations):
+            sources = ", ".join(memory.episodes + memory.observations)
+            raise UserError(f"{by} has no source but {sources}, where nothing was said")
         derived.append(
             change(
                 memory,
                 external_id=f"d{n}",
                 text=said(memory.text),
-                episodes=all_named("episode", memory.episodes, by),
-                observations=all_named("observation", memory.observations, by),
+                episodes=tuple(episodes),
+                observations=tuple(observations),
                 threads=all_named("memory_thread", memory.threads, by),
                 entities=all_named("entity", memory.entities, by),
                 supersedes=all_named("derived_memory", memory.supersedes, by),
@@ -290,6 +300,9 @@ def neutral(graph: Graph, history: Sequence[Sitting]) -> Graph:
         source, target = (
             End(end.object_type, named(end.object_type, end.external_id, by)) for end in (link.source, link.target)
         )
+        for end, seen in ((link.source, source), (link.target, target)):
+            if seen.external_id in blank:
+                raise UserError(f"{by} names {end.object_type} {end.external_id!r}, where nothing was said")
         links.append(change(link, external_id=f"l{n}", source=source, target=target, rationale=noted(link.rationale)))
     return Graph(entities=entities, threads=threads, derived=tuple(derived), links=tuple(links))
 

@@ -161,7 +161,7 @@ class Enriched(Protocol):
         """Take in what was precomputed of the sessions that were added; called after the last of them, before `freeze`.
 
         An episode is a session, by its position from 0 (`3`), an observation a turn (`3.0`); all references lead
-        somewhere. The same graph again changes nothing.
+        somewhere, none to a turn without words. The same graph again changes nothing.
         """
 
 
