@@ -149,6 +149,12 @@ def test_a_named_value_comes_alone_and_an_unknown_one_is_refused(trials: Path):
     assert call_cli("metrics", "--trials", str(trials), "--metric", "hub_context_shares").code == 2
 
 
+def test_systems_with_limits_of_their_own_stand_in_no_table_of_a_k(trials: Path):
+    titles = [line for line in call_cli("metrics", "--trials", str(trials)).out.splitlines() if "values of whole" in line]
+    (asked,) = {r["fetch"] for r in records(trials) if r["kind"] == "retrieval" and "substrate" in r["system"]}
+    assert [title.split(":")[0].split("  ")[1] for title in titles] == [f"asked as {asked}", "k = 10, order = rank"]
+
+
 def test_the_table_shows_what_matters_and_where_the_rest_is(trials: Path):
     shown = ended(call_cli("metrics", "--trials", str(trials), env={"COLUMNS": "160"})).out
     assert set(SHOWN) < {*REQUIRED, *RESTARTS}

@@ -169,7 +169,7 @@ def print_report(report: Report, console: Console) -> None:
     curves.print_curves(
         report.tradeoffs,
         lambda config: _label(config, report),
-        lambda point: f"{point.budget:,}" if point.budget else _condition(report.fetches[point.cell.fetch]) or "none",
+        lambda p: f"{p.budget:,}" if p.budget else _condition(p.cell.fetch, report.fetches[p.cell.fetch]) or "none",
         console,
     )
     print_attributions(report, console)
@@ -223,7 +223,7 @@ def _each_condition(report: Report) -> dict[str, str]:
     several = {fetch for fetches in within.values() if len(fetches) > 1 for fetch in fetches}
     alone = {fetch for fetch, settings in report.fetches.items() if "budget" in settings} - several
     return {
-        fetch: _condition({k: v for k, v in settings.items() if fetch not in alone or k in UNDER_BUDGET})
+        fetch: _condition(fetch, {k: v for k, v in settings.items() if fetch not in alone or k in UNDER_BUDGET})
         for fetch, settings in report.fetches.items()
     }
 
@@ -234,10 +234,13 @@ def _places_of(cell: Cell, each: Mapping[str, str], conditions: dict[str, list[s
     return [own] if own else conditions[cell.benchmark]
 
 
-def _condition(settings: dict[str, Any]) -> str:
-    """What of a fetch configuration must agree in a column. Imported results are unlike all others."""
+def _condition(fetch: str, settings: dict[str, Any]) -> str:
+    """What of a fetch configuration must agree in a column. Imported results are unlike all others, and so is what is
+    shown by limits of a system's own."""
     if "file_sha256" in settings:
         return f"imported from {settings['file_sha256'][:8]}…, asked in an unknown way"
+    if any(isinstance(value, dict) for value in settings.values()):
+        return f"asked as {fetch}"
     if not {"k", "protocol", "budget"} & settings.keys():
         return ""
     return ", ".join(f"{name} = {value}" for name, value in settings.items() if name != "rendering")
