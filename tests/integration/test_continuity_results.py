@@ -5,7 +5,6 @@ The catalogue is replayed on the substrate, with the vectors that its scripts de
 """
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from memtrials import benchmarks, systems
 from memtrials.benchmarks.base import Trial
 from memtrials.benchmarks.continuity.scoring import REQUIRED, RESTARTS, SHOWN, explained
 from memtrials.exchange.traces import restarts
-from memtrials.index import LedgerIndex
-from memtrials.ledger import Ledger
 from memtrials.metrics.rows import CHECKED_KEYS, NEVER_KEYS
 from memtrials.metrics.traces import outcomes, traced
-from memtrials.records import IngestBody, Item, Memory, Restarted, RetrievalBody
+from memtrials.records import Item, Memory, Restarted
 from support import notebook
 from support.cli import call_cli
-from support.lives import fixture
+from support.lives import fixture, trials_of
 from support.trials import edited, ended, files, records, stage
 
 Row = dict[str, Any]
@@ -74,18 +71,6 @@ def report(folder: Path) -> Row:
 
 def values(trials: Path, *arguments: str) -> list[Row]:
     return [n for n in stage(trials, "metrics", *arguments)["numbers"] if n["unit"] == "value"]
-
-
-def trials_of(ledger: Path, system: str) -> Iterable[Trial]:
-    index = LedgerIndex(Ledger.open(ledger))
-    for header in index.of("retrieval"):
-        if (header.system or "").startswith(system):
-            body = index.ledger.body(header, RetrievalBody)
-            task = index.task(header.benchmark or "", header.task or "")
-            ingest = index.ledger.body(index.parent(header), IngestBody)
-            yield Trial(
-                task, header.query or "", ingest, body, index.shown(body), index.config(header.fetch or "").settings
-            )
 
 
 # --- numbers ---
@@ -150,7 +135,9 @@ def test_a_named_value_comes_alone_and_an_unknown_one_is_refused(trials: Path):
 
 
 def test_systems_with_limits_of_their_own_stand_in_no_table_of_a_k(trials: Path):
-    titles = [line for line in call_cli("metrics", "--trials", str(trials)).out.splitlines() if "values of whole" in line]
+    titles = [
+        line for line in call_cli("metrics", "--trials", str(trials)).out.splitlines() if "values of whole" in line
+    ]
     (asked,) = {r["fetch"] for r in records(trials) if r["kind"] == "retrieval" and "substrate" in r["system"]}
     assert [title.split(":")[0].split("  ")[1] for title in titles] == [f"asked as {asked}", "k = 10, order = rank"]
 

@@ -1,8 +1,14 @@
 """Continuity fixtures for tests: two short lives, every name of which tells whose it is."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from memtrials.benchmarks.base import Trial
+from memtrials.index import LedgerIndex
+from memtrials.ledger import Ledger
+from memtrials.records import IngestBody, RetrievalBody
 
 Json = dict[str, Any]
 
@@ -95,3 +101,16 @@ def fixture(path: Path, *scenarios: Json) -> Path:
     found = list(scenarios) or [key(), visitors()]
     path.write_text(json.dumps({"schema_version": 3, "seed": 7, "scenarios": found}), encoding="utf-8")
     return path
+
+
+def trials_of(ledger: Path, system: str) -> Iterator[Trial]:
+    """The trials of the systems whose id begins so, in the order of the ledger."""
+    index = LedgerIndex(Ledger.open(ledger))
+    for header in index.of("retrieval"):
+        if (header.system or "").startswith(system):
+            body = index.ledger.body(header, RetrievalBody)
+            task = index.task(header.benchmark or "", header.task or "")
+            ingest = index.ledger.body(index.parent(header), IngestBody)
+            yield Trial(
+                task, header.query or "", ingest, body, index.shown(body), index.config(header.fetch or "").settings
+            )
