@@ -189,6 +189,17 @@ def test_a_right_answer_costs_what_all_cost_over_the_right_ones(read: Path, pric
     assert found["accuracy-usd-per-right"]["value"] == pytest.approx(12 * READ / 4)
     assert found["accuracy-judge-usd"]["value"] == pytest.approx(JUDGED)
     assert found["accuracy-usd"]["unit"] == "dollars"
+    lost = ("--kind", "answer", "--system", "bm25", "--task", "conv-1/0", "--reason", "for the test")
+    copy = Path(shutil.copy(read, read.with_name("copy.json")))
+    ended(call_cli("void", *lost, "--trials", str(copy)))
+    found = numbers(copy, "--cost", benchmark="locomo@sample")
+    assert (found["accuracy"]["n"], found["accuracy"]["of"]) == (11, 12)
+    for name in ("accuracy-usd", "accuracy-usd-per-right", "accuracy-judge-usd"):
+        assert (found[name]["value"], found[name]["n"], found[name]["of"]) == (None, 0, 12)
+        assert found[name]["reason"] == "11 of 12 questions have a verdict; what they cost is told of all"
+    shown = call_cli("metrics", "--cost", "--trials", str(copy), env={"COLUMNS": "200"}).out
+    mine = "accuracy-usd, accuracy-usd-per-right, accuracy-judge-usd"
+    assert f"not measured ({mine}): 11 of 12 questions have a verdict; what they cost is told of all\n" in shown
     del prices["model-a"]
     found = numbers(read, "--cost", benchmark="locomo@sample")
     for name in ("accuracy-usd", "accuracy-usd-per-right"):
@@ -227,6 +238,20 @@ def test_a_state_is_shared_by_its_queries_and_silence_costs_null(
     assert found["gold-contained-usd-per-right"]["reason"] == "no price in prices.toml: model-e"
 
 
+def test_a_first_answer_that_failed_costs_nobody_knows_what(tmp_path: Path):
+    trials = tmp_path / "trials.json"
+    stage(trials, "build", "locomo", "--data", str(FOLDER))
+    for command in (("replay", "bm25"), ("fetch",), ("answer", "--repeat", "2"), ("judge",)):
+        stage(trials, *command)
+    first = next(r["id"] for r in records(trials, "answer") if r["repeat"] == 1)
+    ended(call_cli("void", first, "--reason", "for the test", "--trials", str(trials)))
+    found = numbers(trials, "--cost", benchmark="locomo@sample")
+    assert found["gold-contained"]["n"] == 12, "its second answer counts"
+    assert found["gold-contained-usd"]["reason"] == (
+        "a mean needs what every question took; unknown: 1 of 12 (no answer)"
+    )
+
+
 def test_latencies_say_how_much_of_them_is_the_harness_own(read: Path):
     notes = stage(read, "metrics", "--benchmark", "locomo@sample")["notes"]
     took = [
@@ -244,4 +269,5 @@ def test_what_an_imported_system_took_is_unknown_and_not_zero(read: Path, tmp_pa
     found = numbers(read, "--cost", benchmark="locomo@sample", system="imported-theirs")
     for name in ("accuracy-usd", "accuracy-usd-per-right"):
         assert found[name]["value"] is None
-        assert found[name]["reason"] == "what its calls took isn't known of every question: reader and system"
+        unknown = "12 of 12 (the reader) and 12 of 12 (the system)"
+        assert found[name]["reason"] == f"a mean needs what every question took; unknown: {unknown}"

@@ -299,6 +299,16 @@ def _print_table(title: str, numbers: Sequence[Number], report: Report, console:
             continue
         table.add_row(_row_label(row[0], row[1], report), *cells)
     console.print(table)
+    _print_unmeasured((n for n in numbers if n.unit == "dollars" and _column(n) not in columns), console)
+
+
+def _print_unmeasured(numbers: Iterable[Number], console: Console) -> None:
+    """What has no column, by the reason."""
+    without: dict[str, dict[str, None]] = defaultdict(dict)
+    for number in numbers:
+        without[number.reason or ""][number.metric] = None
+    for reason, names in without.items():
+        console.print(f"  not measured ({', '.join(names)}): {reason}", style="dim", soft_wrap=True, markup=False)
 
 
 EXTREMES = ("median", "min", "max")
@@ -340,10 +350,10 @@ def _print_words(title: str, numbers: Iterable[Number], report: Report, console:
 
     rows: dict[tuple[str, str | None, str], dict[tuple[str, str], Number]] = defaultdict(dict)
     columns: dict[tuple[str, str], None] = {}
-    without: dict[str, list[str]] = defaultdict(list)
+    without: list[Number] = []
     for number in numbers:
         if number.value is None and number.score is None:
-            without[number.reason or ""].append(number.metric)
+            without.append(number)
             continue
         column = (_label(number.cell.reader or "", report), number.class_ or "")
         columns[column] = None
@@ -359,9 +369,7 @@ def _print_words(title: str, numbers: Iterable[Number], report: Report, console:
             cells = [_shown(row.get(column)) for column in columns]
             table.add_row(_row_label(system, group, report), part, *cells)
         console.print(table)
-    for reason, names in without.items():
-        said = f"  not measured ({', '.join(dict.fromkeys(names))}): {reason}"
-        console.print(said, style="dim", soft_wrap=True, markup=False)
+    _print_unmeasured(without, console)
 
 
 def _print_rankings(title: str, numbers: Sequence[Number], report: Report, console: Console) -> None:

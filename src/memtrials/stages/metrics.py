@@ -66,7 +66,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
     differences, not_compared = contrasts.differences(index, scores, request.contrasting, by_type=folding.by_type)
     notes += [*not_compared, *contrasts.order(index, numbers), *tradeoffs.notes(index, numbers)]
     points = folding.tradeoffs(numbers)
-    numbers += tradeoffs.costs(index, points, subset=folding.subset) if request.cost else []
+    numbers += tradeoffs.costs(index, numbers, points, subset=folding.subset) if request.cost else []
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
         numbers,

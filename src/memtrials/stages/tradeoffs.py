@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from memtrials.index import LedgerIndex
@@ -69,8 +69,7 @@ def tradeoffs(
     questions: by metric. count: tokens of a retrieval's context. Numbers of controls have points, which are on no
     frontier.
     """
-    wanted = [n for n in numbers if n.cell.judge and n.group is None and n.part is None and n.value is not None]
-    wanted = [n for n in wanted if n.metric in questions]
+    wanted = [n for n in numbers if _is_whole(n) and n.value is not None and n.metric in questions]
     trials: dict[tuple[str, str, str], list[Header]] = defaultdict(list)
     for header in index.of("retrieval"):
         if header.repeat == 1:
@@ -91,7 +90,7 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
     cell = number.cell
     seconds: list[float] = []
     dollars: list[float | None] = []
-    mute: set[str] = set()
+    mute: Counter[str] = Counter()
     tokens: list[int] = []
     cut = 0
     for header in trials:
@@ -99,13 +98,15 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
         if trial.tokens is not None:
             tokens.append(trial.tokens)
         cut += trial.cut
-        took, paid = (0.0, 0.0) if cell.reader is None else _read(index, header, cell)
+        answered = (0.0, 0.0) if cell.reader is None else _read(index, header, cell)
+        took, paid = answered or (None, None)
         if trial.seconds is not None and took is not None:
             seconds.append(trial.seconds + took)
         dollars.append(None if trial.usd is None or paid is None else trial.usd + paid)
-        mute |= {"system"} if trial.usd is None else set()
-        mute |= {"reader"} if paid is None else set()
-    mute |= {"system"} if len(dollars) < number.of else set()
+        mute["the system"] += trial.usd is None
+        mute["no answer" if answered is None else "the reader"] += paid is None
+    mute["no retrieval"] += max(0, number.of - len(dollars))
+    mute = +mute
     known = [d for d in dollars if d is not None]
     assert number.value is not None
     return Tradeoff(
@@ -121,40 +122,63 @@ def _point(index: LedgerIndex, number: Number, trials: Iterable[Header], made: M
         trials=len(dollars),
         seconds=statistics.median(seconds) if seconds else None,
         usd=sum(known) / len(known) if known and not mute else None,
-        unpriced=_unpriced(index, cell, mute) if mute else None,
+        unpriced=_unpriced(index, cell, mute, number.of) if mute else None,
     )
 
 
-def _unpriced(index: LedgerIndex, cell: Cell, mute: Collection[str]) -> str:
-    """Why it isn't known what questions cost. mute: those of whom some question's cost isn't known."""
-    embeds = endpoint_model(index.config(cell.system).settings) if "system" in mute else None
-    reads = index.config(cell.reader).settings.get("model") if cell.reader and "reader" in mute else None
+def _unpriced(index: LedgerIndex, cell: Cell, mute: Mapping[str, int], of: int) -> str:
+    """Why it isn't known what questions cost. mute: of how many it isn't, by what is to blame."""
+    embeds = endpoint_model(index.config(cell.system).settings) if "the system" in mute else None
+    reads = index.config(cell.reader).settings.get("model") if cell.reader and "the reader" in mute else None
     missing = [model for model in (embeds, reads) if model not in (None, OFFLINE, SYSTEM) and price(str(model)) is None]
     if missing:
         return f"no price in prices.toml: {', '.join(missing)}"
-    return f"what its calls took isn't known of every question: {' and '.join(sorted(mute))}"
+    blamed = " and ".join(f"{count} of {of} ({who})" for who, count in sorted(mute.items()))
+    return f"a mean needs what every question took; unknown: {blamed}"
 
 
-def costs(index: LedgerIndex, points: Iterable[Tradeoff], *, subset: bool) -> list[Number]:
+COSTS = ("usd", "usd-per-right", "judge-usd")
+
+
+def _is_whole(number: Number) -> bool:
+    return number.cell.judge is not None and number.group is None and number.part is None
+
+
+def costs(index: LedgerIndex, scores: Iterable[Number], points: Iterable[Tradeoff], *, subset: bool) -> list[Number]:
     """What judged answers cost in dollars, for every point with a reader: a question, a right answer, and apart from
-    both what judging a question cost.
+    both what judging a question cost. Null for a score of a part of the questions, which has no point.
 
     A right answer costs what all questions cost over how many are right: mean cost over score (MEASURING §9).
     """
     judged = _judged(index)
-    numbers = []
+    numbers = [
+        Number(
+            score.cell,
+            f"{score.metric}-{name}",
+            "dollars",
+            None,
+            0,
+            score.of,
+            reason=f"{score.n} of {score.of} questions have a verdict; what they cost is told of all",
+            class_=score.class_,
+            subset=subset,
+        )
+        for score in scores
+        if _is_whole(score) and score.cell.reader is not None and score.status == "partial"
+        for name in COSTS
+    ]
     for point in (point for point in points if point.cell.reader is not None):
         per_right = point.usd / point.value if point.usd is not None and point.value else None
         spent = judged.get((point.cell, point.metric), [])
         known = [dollars for dollars in spent if dollars is not None]
         judging = sum(known) / len(known) if known and len(known) == len(spent) else None
         none_right = None if point.value else "no answer is right"
-        said: tuple[tuple[str, float | None, int, str | None], ...] = (
-            ("usd", point.usd, point.trials, point.unpriced),
-            ("usd-per-right", per_right, point.trials, point.unpriced or none_right),
-            ("judge-usd", judging, len(spent), "the judge's price or what it took isn't known"),
+        said: tuple[tuple[float | None, int, str | None], ...] = (
+            (point.usd, point.trials, point.unpriced),
+            (per_right, point.trials, point.unpriced or none_right),
+            (judging, len(spent), "the judge's price or what it took isn't known"),
         )
-        for name, value, n, reason in said:
+        for name, (value, n, reason) in zip(COSTS, said, strict=True):
             metric, reason = f"{point.metric}-{name}", reason if value is None else None
             number = Number(point.cell, metric, "dollars", value, n if value is not None else 0, n, reason=reason)
             numbers.append(replace(number, class_=point.class_, subset=subset))
@@ -174,9 +198,9 @@ def _judged(index: LedgerIndex) -> dict[tuple[Cell, str], list[float | None]]:
     return found
 
 
-def _read(index: LedgerIndex, trial: Header, cell: Cell) -> tuple[float | None, float | None]:
-    """Seconds and dollars of a reader's first answer, beside the trial's own; None where they aren't known, or there is
-    no answer."""
+def _read(index: LedgerIndex, trial: Header, cell: Cell) -> tuple[float | None, float | None] | None:
+    """Seconds and dollars of a reader's first answer, beside the trial's own, each None where it isn't known; None
+    without an answer."""
     for child in index.children.get(trial.id, ()):
         if child.kind == "answer" and child.reader == cell.reader and child.repeat == 1:
             call = index.ledger.body(child, AnswerBody).call
@@ -185,7 +209,7 @@ def _read(index: LedgerIndex, trial: Header, cell: Cell) -> tuple[float | None, 
                 return (0.0, 0.0) if model in (OFFLINE, SYSTEM) else (None, None)
             timed = call.seconds if call.attempts == 1 else None
             return timed, cost(call, model)
-    return None, None
+    return None
 
 
 def _with_frontiers(index: LedgerIndex, points: Sequence[Tradeoff]) -> list[Tradeoff]:
