@@ -8,17 +8,21 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from memtrials import systems
-from memtrials.benchmarks.continuity.fixture import embedded_texts
+from memtrials.benchmarks.continuity.fixture import Query, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
+from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart
 from memtrials.embeddings.frozen import text_key
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.settings import evaluation
+from memtrials.systems.substrate.plugin import EmbeddedSubstrate
 from support import notebook
 from support.cli import call_cli, environment
 from support.lives import AT_LAST, FIRST, JAR, KEY, THEN, WHERE, fixture, key, visitors
+from support.substrate import dump
 from support.trials import ended, files, records, stage
 
 LIVES = ("canary-key", "canary-visitors")
@@ -410,6 +414,73 @@ def test_the_substrate_goes_by_the_names_of_the_script(catalogue: Path):
     link = next(o for o in ingest["operations"] if o["step"] == 1)
     assert link["operation"] == "link"
     assert task["source"]["options"]["namespace"] not in ingest["namespace"], "the state's own name is random"
+
+
+def test_every_event_of_the_catalogue_is_carried_out_by_the_operations_it_stands_for(catalogue: Path):
+    for scenario in read(evaluation() / "continuity" / "catalogue.json").scenarios:
+        told = Counter(type(event) for event in scenario.events)
+        said = [event for event in scenario.events if isinstance(event, Remember)]
+        direct = sum(event.surface_texts is not msgspec.UNSET for event in said)
+        staged = len(said) - direct
+        ties = sum(2 * len(event.entity_external_ids) + (event.thread is not None) for event in said)
+        (ingest,) = (r["body"] for r in records(catalogue, "ingest") if r["task"] == scenario.fixture_id)
+        retrieved = [r for r in records(catalogue, "retrieval") if r["task"] == scenario.fixture_id]
+        assert Counter(one["operation"] for one in ingest["operations"]) == +Counter(
+            {
+                **dict.fromkeys(("prepare", "validate_plan", "commit"), staged),
+                **dict.fromkeys(("remember_episode", "remember_observation"), direct),
+                "remember": len(said) + 1,
+                "link": told[Link] + ties,
+                "correct": told[Correct],
+                "forget": told[Forget],
+                "restart": told[Restart],
+            }
+        )
+        assert len(retrieved) == told[Query]
+        for restart in ingest.get("restarts", ()):
+            threads = {event.thread.thread_external_id for event in said if event.thread}
+            objects = len(scenario.entities) + 3 * len(said) + len(threads) + told[Correct]
+            assert restart["restored"] == objects + told[Link] + ties
+
+
+def test_what_a_query_expects_makes_no_difference_to_the_substrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Told by the script's own names it is told nothing else: of twins that differ in labels, pattern, hubs and the
+    names of queries it hears the same, keeps the same and brings back the same."""
+    system = tmp_path / "mine.toml"
+    system.write_text('[state]\nsystem = "substrate"\nembedding = "deterministic-64"\n', encoding="utf-8")
+    twin = key()
+    twin["pattern"] = "thread_drift"
+    twin["entities"][0]["is_hub"] = False
+    for n, event in enumerate(event for event in twin["events"] if event["kind"] == "query"):
+        event["query_id"] = f"private-{n}"
+        event["expected"] = {"relevant_external_ids": ["canary-ada"], "irrelevant_external_ids": ["canary-hid:derived"]}
+    heard: list[list[Any]] = []
+    for method in ("begin_life", "live", "restart", "query"):
+        monkeypatch.setattr(EmbeddedSubstrate, method, _listening(getattr(EmbeddedSubstrate, method), heard))
+    kept, brought_back = [], []
+    for name, life in (("here", key()), ("there", twin)):
+        heard.append([])
+        trials = build(tmp_path / f"{name}.json", fixture(tmp_path / f"{name}-fixture.json", life))
+        assert stage(trials, "replay", str(system))["done"] == 1
+        kept += [dump(path) for path in trials.with_suffix(".stores").rglob("*.sqlite")]
+        brought_back.append([(r["body"]["items"], r["body"]["raw"]) for r in records(trials, "retrieval")])
+    assert heard[0] == heard[1]
+    assert Counter(call[0] for call in heard[0]) == {"begin_life": 1, "live": 5, "restart": 1, "query": 3 + 2}
+    assert not [word for word in (*ASKED["canary-key"], "private-", "thread_drift", "is_hub") if word in repr(heard)]
+    assert len(kept) == 2
+    assert kept[0] == kept[1]
+    assert brought_back[0] == brought_back[1]
+    assert [len(items) for items, _ in brought_back[0]] != [0, 0, 0]
+
+
+def _listening(method: Any, heard: list[list[Any]]) -> Any:
+    """The method, whose arguments are kept but for the random names of state and user."""
+
+    def listening(self: EmbeddedSubstrate, namespace: str, *args: Any) -> Any:
+        heard[-1].append((method.__name__, *(args[1:] if method.__name__ == "begin_life" else args)))
+        return method(self, namespace, *args)
+
+    return listening
 
 
 def test_lives_without_their_vectors_fail_before_anything_is_created(built: Path):

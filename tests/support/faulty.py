@@ -144,4 +144,4 @@ def _plugin(name: str, kind: type[EmbeddedSubstrate]) -> Plugin:
     return replace(plugin.PLUGINS["substrate"], name=name, open=opened)
 
 
-PLUGINS = {name: _plugin(name, kind) for name, kind in {SOUND: EmbeddedSubstrate, **FAULTS}.items()}
+PLUGINS = {name: _plugin(name, FAULTS.get(name, EmbeddedSubstrate)) for name in (SOUND, *FAULTS)}

@@ -401,6 +401,8 @@ def test_a_repeated_session_keeps_both_places_and_dates(tmp_path: Path):
         ("a a#2 a", "a a#2 a#3"),
         ("a a a#2", "a a#3 a#2"),
         ("a#2 a#2 a a", "a#2 a#2#2 a a#3"),
+        ("s s s s#2 single", "s s#3 s#4 s#2 single"),
+        ("a b a a", "a b a#2 a#3"),
     ],
 )
 def test_names_for_repeated_sessions(ids: str, names: str):

@@ -78,6 +78,7 @@ def test_nulls_count_as_nothing_in_a_summary():
         "p50": 1.0,
         "p95": 1.0,
     }
+    assert summary([120, 80, 95, 400, 100]) == {"mean": 159.0, "median": 100, "p50": 100, "p95": 400}
     assert set(summary([]).values()) == {None}
 
 

@@ -13,7 +13,7 @@ from memtrials.errors import UserError, WorkFailedError
 from memtrials.systems.substrate.identity import batch_id, internal_id, operation_id
 from memtrials.systems.substrate.memory import Plan, Substrate
 from memtrials.systems.substrate.objects import Correction, Derived, Episode, Link, Observation, Ref, Target, Thread
-from memtrials.systems.substrate.store import WAYS, file_of, way
+from memtrials.systems.substrate.store import PARTS, WAYS, file_of, way
 from support.substrate import RAW, SPACE, TIME, Words, corrected, dump, forgotten, meet, remember
 
 
@@ -79,6 +79,19 @@ def test_reattaching_lists_every_missing_part(memory: Substrate):
         UserError, match=r"missing: objects, links, edges, vectors, statistics, operations, namespace\)"
     ):
         memory.reattach_namespace("never opened")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_namespace_without_one_of_its_parts_is_not_whole(memory: Substrate, part: str):
+    remember(memory, "key", "The key is under the fern.")
+    memory.detach(SPACE)
+    connection = sqlite3.connect(file_of(memory.folder, SPACE))
+    connection.execute(f"DROP TABLE {part}")
+    connection.close()
+    with pytest.raises(UserError, match=rf"missing: {part}\)"):
+        memory.reattach_namespace(SPACE)
+    with pytest.raises(UserError, match="already there"):
+        memory.open_namespace(SPACE)
 
 
 def test_a_discarded_namespace_leaves_no_file(memory: Substrate):

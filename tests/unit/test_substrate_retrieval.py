@@ -366,6 +366,17 @@ def test_vector_only_searches_each_kind_by_itself(memory: Substrate):
     assert [t["vector_recall_completeness"] for t in telemetry] == [{"kind": "exhaustive", "scanned": 5}] * 2
 
 
+def test_equal_cosines_are_merged_by_kind_and_then_by_id(memory: Substrate):
+    for name in ("b", "a", "c"):
+        remember(memory, name, "Ferns grow.")
+    found = ask(memory, "ferns grow", mode="vector_only", object_types=SOURCES)
+    assert len({item.score for item in found.items}) == 1
+    assert [item.kind for item in found.items] == ["episode"] * 3 + ["observation"] * 3
+    ids = [item.internal_id for item in found.items]
+    assert ids == sorted(ids[:3]) + sorted(ids[3:])
+    assert [item.rank for item in found.items] == [1, 2, 3, 4, 5, 6]
+
+
 # BM25
 
 
@@ -393,6 +404,14 @@ def test_bm25_ranks_both_kinds_together_and_fills_the_quotas(tea: Substrate):
     assert found.items[0].internal_id == "bm25:observation:s1:turn:1"
     assert context_text(found, "bm25_only").splitlines()[0] == "I like green tea, green tea only."
     assert context_text(found, "vector_only").splitlines()[0].startswith("[observation:s1:turn:1 rank=1] I like")
+
+
+def test_equal_bm25_scores_are_in_the_order_of_document_ids(memory: Substrate):
+    for name in ("b", "a"):
+        remember(memory, name, "Ferns grow.")
+    found = ask(memory, "ferns", mode="bm25_only", object_types=SOURCES)
+    assert len({item.score for item in found.items}) == 1
+    assert names(found) == ["a", "b", "a:observation", "b:observation"]
 
 
 def test_bm25_without_tokens_finds_nothing(tea: Substrate):
