@@ -78,6 +78,15 @@ def test_a_gap_is_what_passed_since_something_was_made(made: str, when: str, day
     assert gap_bucket(days) == bucket
 
 
+CORRECTED = Correct(
+    event_id="c",
+    timestamp=at("2025-01-11T00:00"),
+    target_external_id="a",
+    replacement_external_id="b",
+    replacement_text="b",
+)
+
+
 def test_of_several_relevant_ones_the_oldest_counts():
     question = query("2025-09-03T00:00", "old", "new")
     life = scenario(remember("old", "2025-01-01T00:00"), remember("new", "2025-08-03T00:00"), question)
@@ -85,13 +94,6 @@ def test_of_several_relevant_ones_the_oldest_counts():
 
 
 def test_corrections_and_links_are_made_too_but_what_an_event_implies_has_no_date():
-    correct = Correct(
-        event_id="c",
-        timestamp=at("2025-01-11T00:00"),
-        target_external_id="a",
-        replacement_external_id="b",
-        replacement_text="b",
-    )
     link = Link(
         event_id="l",
         timestamp=at("2025-01-21T00:00"),
@@ -102,18 +104,11 @@ def test_corrections_and_links_are_made_too_but_what_an_event_implies_has_no_dat
     )
     for relevant, days in (("b", 20.0), ("tie", 10.0), ("a:observation", None), ("a:derived", None), ("ada", None)):
         question = query("2025-01-31T00:00", relevant)
-        assert gap_days(scenario(remember("a", "2025-01-01T00:00"), correct, link, question), question) == days
+        assert gap_days(scenario(remember("a", "2025-01-01T00:00"), CORRECTED, link, question), question) == days
 
 
 def test_what_is_known_of_a_query_is_what_was_there_at_its_time():
-    correct = Correct(
-        event_id="c",
-        timestamp=at("2025-01-11T00:00"),
-        target_external_id="a",
-        replacement_external_id="b",
-        replacement_text="b",
-    )
-    events = (remember("a", "2025-01-01T00:00", "ada"), remember("x", "2025-01-02T00:00"), correct)
+    events = (remember("a", "2025-01-01T00:00", "ada"), remember("x", "2025-01-02T00:00"), CORRECTED)
     early, late = query("2025-01-05T00:00", "a"), query("2025-01-15T00:00", "b")
     life = scenario(*events, early, late, hub=True)
     assert asked_of(life, early).replacements == frozenset()
