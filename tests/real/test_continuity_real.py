@@ -4,6 +4,7 @@ The data is not part of this project. It is looked for in the folder that MEMTRI
 `shared/data` beside the repository; without it every test here is skipped. Only numbers and names are kept here.
 """
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -119,6 +120,35 @@ def test_the_structural_scenarios_live_on_the_substrate(tmp_path: Path):
     restarts = [r for ingest in records(trials, "ingest") for r in ingest["body"].get("restarts", ())]
     assert len(restarts) == 1
     assert restarts[0]["items_before"] == restarts[0]["items_after"]
+
+
+def test_frozen_scenarios_live_on_a_store_of_the_bundled_model(tmp_path: Path):
+    """The published orderings hold for that model, too; a year's life of 62 events takes under two seconds."""
+    store = tmp_path / "store.json"
+    manifest = FOLDER / "task22_real_manifest.json"
+    made = call_cli(
+        "embeddings", "generate", "--manifest", str(manifest), "--model", "wordllama-256", "--out", str(store)
+    )
+    assert ended(made).out.count("holds: ") == 4
+    trials = tmp_path / "trials.json"
+    stage(trials, "build", "continuity", "--data", str(FOLDER / "continuity_v3.json"))
+    assert stage(trials, "replay", "substrate-declared", env={"EMBED_FILE": str(store)})["done"] == 15
+    assert len(records(trials, "retrieval")) == 23
+    (life,) = (r["body"] for r in records(trials, "ingest") if r["task"] == "combined-life")
+    assert {one["step"] for one in life["operations"]} == {-1, *range(62 - 3)}
+    assert life["effort"]["seconds"] < 2
+    ended(call_cli("export", "rows", "--trials", str(trials), "--out", str(tmp_path), "--run-id", "run"))
+    report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
+    assert report["aggregate"]["registry_coverage"]["missing_required_metrics"] == []
+    assert report["aggregate"]["metrics"]["supersession_replacement_recall"]["mean"] == 1.0
+
+
+def test_the_adapted_lives_are_told_to_the_substrate_with_vectors_of_its_own(tmp_path: Path):
+    trials, system = tmp_path / "trials.json", tmp_path / "mine.toml"
+    system.write_text('[state]\nsystem = "substrate"\nembedding = "deterministic-256"\n', encoding="utf-8")
+    stage(trials, "build", "continuity", "--data", str(FOLDER / "continuity_benchmarks_v1.json"))
+    assert stage(trials, "replay", str(system))["done"] == 18
+    assert all(r["body"]["items"] for r in records(trials, "retrieval"))
 
 
 @pytest.mark.parametrize("name", FIXTURES)
