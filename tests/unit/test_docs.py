@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from memtrials.benchmarks.continuity.rules import read
+from memtrials.benchmarks.continuity.scoring import ROWS
+from memtrials.benchmarks.continuity.scripts import catalogue
 from memtrials.systems import names
 from support.cli import call_cli
 from support.commands import REFERENCE, reference
@@ -46,6 +49,39 @@ def test_the_example_of_own_data_runs_from_end_to_end(tmp_path: Path) -> None:
     assert run.code == 0, run.err
     contained = {r["system"].partition("-")[0]: r["body"]["score"] for r in records(Path(trials), "verdict")}
     assert contained == {"bm25": 1.0, "none": 0.0}
+
+
+def example(document: str, language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_example_of_a_life_of_ones_own_is_told_and_asked(tmp_path: Path) -> None:
+    data, trials = tmp_path / "mine.json", tmp_path / "trials.json"
+    data.write_text(example("continuity.md", "json"), "utf-8")
+    run = call_cli(
+        "run", "continuity", "substrate", "--data", str(data), "--allow-modified", "--trials", str(trials), "--json"
+    )
+    assert run.code == 0, run.err
+    (retrieval,) = records(trials, "retrieval")
+    assert [item["memory"]["external_id"] for item in retrieval["body"]["items"]] == ["new-code"]
+
+
+def test_the_example_of_a_script_makes_a_scenario(tmp_path: Path) -> None:
+    scripts, made = tmp_path / "scripts.toml", tmp_path / "fixture.json"
+    scripts.write_text(example("continuity.md", "toml"), "utf-8")
+    made.write_bytes(catalogue(scripts))
+    (scenario,) = read(made).scenarios
+    assert (scenario.fixture_id, len(scenario.events)) == ("long-gap-recall", 2)
+
+
+def test_the_values_that_are_explained_are_those_that_there_are() -> None:
+    text = (ROOT / "docs" / "continuity.md").read_text("utf-8")
+    named = re.findall(r"`([a-z_]+_(?:rate|share|recall|change|coverage))`", text)
+    assert set(named) <= set(ROWS.names)
+    prefixes = re.findall(r"`([a-z_]+)(?:…|@k)", text)
+    assert [name for name in ROWS.shown if name not in named and not name.startswith(tuple(prefixes))] == []
 
 
 def test_sections_that_code_refers_to_exist() -> None:
