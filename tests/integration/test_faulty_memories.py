@@ -77,8 +77,10 @@ TOLD: dict[str, dict[tuple[str, str, str], tuple[Any, Any]]] = {
         (*DRAIN, "num_relevant_observations"): (0, 1),
     },
     "loses-links": {
-        (*WINCH, "restart_graph_relation_change"): (0, -2),
-        (*WINCH, "rationale_category_share_entity"): (0.25, 0),
+        (*WINCH, "restart_recall_change"): (0, -0.5),
+        (*WINCH, "restart_graph_relation_change"): (0, -5),
+        (*WINCH, "continuity_recall_fraction_gap_short@10"): (1, 0.5),
+        (*WINCH, "provenance_coverage"): (1, 1),
     },
     "loses-names": {
         (*WINCH, "restart_recall_change"): (0, -1),

@@ -32,7 +32,7 @@ from memtrials.settings import Settings
 
 CATALOGUE = "catalogue"
 KNOWN = {
-    "7a8b38390a61677f002a0c001352fac8b7c9e0654fe3e2e8363ffab3843c3de9": CATALOGUE,
+    "586b303fe2abe0c04f28d206ed319cca7f74ea1e50661050e73b89811f45c608": CATALOGUE,
     "bf5e392eb3f0eb79f2f48fca6ead38a2e69109a7bebd257a47aea62f091f8eb3": "v3",
     "16c0eef36fa0bcde05a70b3a18b5c02d39d8169076bd3e60cf6dc4d47f7d9b49": "benchmarks-v1",
 }
