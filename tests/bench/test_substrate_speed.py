@@ -15,11 +15,10 @@ from bench.conftest import Report
 from memtrials import systems
 from memtrials.benchmarks.continuity.fixture import Query
 from memtrials.benchmarks.continuity.rules import read
-from memtrials.benchmarks.life import Restart
+from memtrials.benchmarks.life import Known, Life, Restart
 from memtrials.embeddings.base import Offline
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.settings import evaluation
-from memtrials.systems import life
 from memtrials.systems.base import Surroundings
 from memtrials.systems.substrate.memory import Substrate
 from memtrials.systems.substrate.objects import Link, Ref
@@ -33,7 +32,7 @@ WINDOW = EVENTS // 10
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
 
-class Life:
+class Drawn:
     """Events drawn by chance: memories, most of all, that are linked, corrected and forgotten."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +76,7 @@ class Life:
 
 
 def test_an_event_costs_the_same_after_ten_thousand_others(tmp_path: Path, report: Report) -> None:
-    life = Life(tmp_path / "states")
+    life = Drawn(tmp_path / "states")
     early: dict[str, list[float]] = defaultdict(list)
     late: dict[str, list[float]] = defaultdict(list)
     for number in range(EVENTS):
@@ -97,7 +96,7 @@ def test_an_event_costs_the_same_after_ten_thousand_others(tmp_path: Path, repor
 def test_a_life_of_62_events_is_told_and_asked_within_two_seconds(tmp_path: Path, report: Report) -> None:
     scenario = read(evaluation() / "continuity" / "catalogue.json").scenario("combined-life")
     assert len(scenario.events) == 62
-    known = tuple(life.Known(e.external_id, e.entity_type, e.label) for e in scenario.entities)
+    known = tuple(Known(e.external_id, e.entity_type, e.label) for e in scenario.entities)
     words = Offline("bench", "words", "1", DIMENSIONS, lambda text: hashed_vector(text, DIMENSIONS))
     spec = systems.load("substrate-declared")
     system = spec.plugin.open(spec.state, Surroundings(tmp_path / "states", tmp_path / "cache"))
@@ -105,7 +104,7 @@ def test_a_life_of_62_events_is_told_and_asked_within_two_seconds(tmp_path: Path
     took = []
     for name in ("first", "second", "third"):
         began = time.perf_counter()
-        system.begin_life(name, "user", life.Life(scenario.fixture_id, scenario.namespace, known, words))
+        system.begin_life(name, "user", Life(scenario.fixture_id, scenario.namespace, known, words))
         for event in scenario.events:
             if isinstance(event, Query):
                 assert system.query(name, event.text, None, spec.fetch).items
