@@ -6,11 +6,11 @@ A number is over one cell: one benchmark, system, fetch configuration, reader an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from memtrials import benchmarks, errata
-from memtrials.benchmarks.base import Benchmark
+from memtrials.benchmarks.base import PLAIN, Benchmark, Measure
 from memtrials.errors import unknown
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
@@ -21,11 +21,13 @@ from memtrials.metrics.numbers import (
     ProbeRate,
     Report,
     Scores,
+    Tradeoff,
 )
+from memtrials.records import ConfigBody
 from memtrials.selection import choose
-from memtrials.stages import contrasts, judged, tradeoffs
+from memtrials.stages import answered, contrasts, decided, judged, measured, rows, tradeoffs
 from memtrials.stages.common import Options
-from memtrials.stages.folding import Folding, MetricsRequest, View, called
+from memtrials.stages.folding import Folding, MetricsRequest, View
 
 __all__ = ["MetricsRequest", "View", "fold", "run", "scores"]
 
@@ -46,6 +48,7 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         if metric not in known:
             raise unknown("metric", metric, known)
     folding = Folding(index, request, chosen, subset=options.selection.is_part)
+    words = answered.words_compared(dict.fromkeys(request.lexical))
     numbers: list[Number] = []
     attributions: list[Attribution] = []
     agreements: list[Agreement] = []
@@ -54,18 +57,18 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
     for name in chosen.benchmarks:
         benchmark = benchmarks.find(name)
         probes += judged.probe_rates(folding, benchmark, name)
-        numbers += folding.verdicts(benchmark, name)
-        measured = folding.measures(benchmark, name)
-        numbers += measured
+        numbers += decided.of_verdicts(folding, benchmark, name)
+        unjudged = _unjudged(folding, benchmark, name, words)
+        numbers += unjudged
         attributions += judged.attributions(folding, benchmark, name)
         agreements += judged.agreements(folding, benchmark, name)
-        notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, measured)]
+        notes += [*_notes(index, benchmark, name), *_taken_whole(index, benchmark, name, unjudged)]
         notes += _errata_notes(name, folding.listed(name)) if request.errata else []
     numbers = [_beside(number, probes) for number in numbers]
     scores = list(folding.scores.values())
     differences, not_compared = contrasts.differences(index, scores, request.contrasting, by_type=folding.by_type)
     notes += [*not_compared, *contrasts.order(index, numbers), *tradeoffs.notes(index, numbers)]
-    points = folding.tradeoffs(numbers)
+    points = _tradeoffs(folding, numbers)
     numbers += tradeoffs.costs(index, numbers, points, subset=folding.subset) if request.cost else []
     configs = {c for n in numbers for c in n.cell[1:] if c} | {rate.judge for rate in probes}
     return Report(
@@ -74,12 +77,12 @@ def fold(index: LedgerIndex, request: MetricsRequest, options: Options) -> Repor
         agreements,
         probes,
         notes,
-        {c: called(index.config(c)) for c in configs},
+        {c: _called(index.config(c)) for c in configs},
         {n.cell.fetch: dict(index.config(n.cell.fetch).settings) for n in numbers},
         frozenset(n.cell.system for n in numbers if index.config(n.cell.system).provenance.get("control")),
         request.by,
         request.view,
-        [d for name in chosen.benchmarks for d in folding.departures(benchmarks.find(name), name)],
+        [d for name in chosen.benchmarks for d in answered.departures(folding, benchmarks.find(name), name)],
         differences,
         contrasts.repeats(scores),
         points,
@@ -91,11 +94,41 @@ def scores(index: LedgerIndex, request: MetricsRequest, options: Options) -> lis
     Raises UserError for unknown names."""
     chosen = choose(index, options.selection, "unit")
     folding = Folding(index, request, chosen, subset=options.selection.is_part)
+    words = answered.words_compared(dict.fromkeys(request.lexical))
     for name in chosen.benchmarks:
         benchmark = benchmarks.find(name)
-        folding.verdicts(benchmark, name)
-        folding.measures(benchmark, name)
+        decided.of_verdicts(folding, benchmark, name)
+        _unjudged(folding, benchmark, name, words)
     return list(folding.scores.values())
+
+
+def _unjudged(folding: Folding, benchmark: Benchmark, name: str, words: Sequence[Measure]) -> list[Number]:
+    """Numbers that need no judge."""
+    return [
+        *rows.of_trials(folding, benchmark, name),
+        *measured.of_retrievals(folding, benchmark, name),
+        *answered.of_answers(folding, benchmark, name, words),
+    ]
+
+
+def _tradeoffs(folding: Folding, numbers: Sequence[Number]) -> list[Tradeoff]:
+    """A point for every judged number over all of a benchmark's selected questions."""
+    found = []
+    for name in folding.chosen.benchmarks:
+        about = {m.name: folding.questions(name, m.asks) for m in benchmarks.find(name).metrics}
+        mine = [n for n in numbers if n.cell.benchmark == name]
+        found += tradeoffs.tradeoffs(folding.index, mine, about, folding.context_tokens)
+    return found
+
+
+def _called(config: ConfigBody) -> str:
+    """What a configuration is called. A reader's profile belongs to its name, because one that isn't blind must be
+    seen, and a judge's set of prompts, because without it a score has no meaning."""
+    if config.role == "judge":
+        asked, usual = config.provenance.get("prompts", "default"), "default"
+    else:
+        asked, usual = config.settings.get("profile", PLAIN), PLAIN
+    return config.name if asked == usual else f"{config.name}, {asked}"
 
 
 def _beside(number: Number, rates: Iterable[ProbeRate]) -> Number:
