@@ -14,7 +14,7 @@ import msgspec
 from memtrials.benchmarks.life import Correct, Forget, LifeEvent, Remember
 from memtrials.systems.base import Plugin, Retrieved, Surroundings
 from memtrials.systems.life import Done
-from memtrials.systems.substrate import plugin, retrieval
+from memtrials.systems.substrate import lives, plugin, retrieval
 from memtrials.systems.substrate.plugin import EmbeddedSubstrate
 from memtrials.systems.substrate.store import Store, Stored, Way
 
@@ -56,8 +56,8 @@ class OnlyAdds(EmbeddedSubstrate):
         if not isinstance(event, Correct):
             return super().live(namespace, event)
         state = self._building[namespace]
-        replacement = plugin._correction(state, event).replacement
-        return [plugin._done("correct", state.memory.ingest_enrichment(state.namespace, [replacement]))]
+        replacement = lives.correction(state, event).replacement
+        return [lives.done("correct", state.memory.ingest_enrichment(state.namespace, [replacement]))]
 
 
 class ForgetsToForget(EmbeddedSubstrate):
