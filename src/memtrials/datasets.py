@@ -24,8 +24,8 @@ import msgspec
 
 from memtrials import __version__
 from memtrials.errors import UserError, unknown
+from memtrials.progress import say
 from memtrials.records import now
-from memtrials.report.progress import say
 from memtrials.settings import Settings, data_folder, evaluation
 
 if TYPE_CHECKING:

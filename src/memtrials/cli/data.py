@@ -57,7 +57,7 @@ def get_data(names: tuple[str, ...], to: Path | None, quiet: bool, as_json: bool
     The licence is shown first and kept beside the data.
     """
     from memtrials import datasets
-    from memtrials.report.progress import say
+    from memtrials.progress import say
 
     settings = settings_now()
     places = [datasets.place(name, settings, to) for name in dict.fromkeys(names)]

@@ -35,7 +35,7 @@ def generate_embeddings(manifest: Path, model: str, out: Path, dimensions: int |
     A request that fails isn't sent again: run the command again when you know what became of it.
     """
     from memtrials.errors import WorkFailedError
-    from memtrials.report.progress import say
+    from memtrials.progress import say
     from memtrials.stages import embeddings as stage
 
     try:

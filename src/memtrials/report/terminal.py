@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memtrials.report.progress import say
+from memtrials.progress import say
 from memtrials.report.status import COLUMNS
 
 if TYPE_CHECKING:

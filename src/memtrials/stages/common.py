@@ -24,6 +24,7 @@ from memtrials.ledger import Ledger
 from memtrials.llm.limits import ClosedError
 from memtrials.llm.money import BudgetError
 from memtrials.outcome import Outcome
+from memtrials.progress import Progress, say
 from memtrials.records import (
     Body,
     FailureBody,
@@ -35,7 +36,6 @@ from memtrials.records import (
     new_id,
     now,
 )
-from memtrials.report.progress import Progress, say
 from memtrials.selection import Selection
 from memtrials.settings import Settings
 

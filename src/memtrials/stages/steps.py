@@ -19,8 +19,8 @@ from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.llm.limits import ClosedError
 from memtrials.llm.money import BudgetError
+from memtrials.progress import say
 from memtrials.records import Header, Record, StepBody, Store, new_id, now
-from memtrials.report.progress import say
 from memtrials.stages.common import Work
 from memtrials.stages.turns import Turns
 from memtrials.systems.base import RefusedError, Service, System
