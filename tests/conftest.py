@@ -120,15 +120,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[GROUPS] = {}
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Benches come last, one after the other, when hardly anything else has to share the machine with them; several
-    workers (`-n`) share out files, so what a file's tests share is made once."""
-    items.sort(key=lambda item: _group(item.nodeid) == "bench")
-    for item in items:
-        bench = _group(item.nodeid) == "bench"
-        item.add_marker(pytest.mark.xdist_group("bench" if bench else item.nodeid.partition("::")[0]))
-
-
 def _group(nodeid: str) -> str:
     return nodeid.partition("tests/")[2].partition("/")[0]
 
