@@ -100,14 +100,16 @@ def made(trials: Path, kind: Kind) -> int:
     return sum(json.loads(line)["kind"] == kind for line in lines_of(trials))
 
 
-def kill_midway(name: str, trials: Path, pace: Pace, chance: random.Random, kills: Kills) -> None:
+def kill_midway(name: str, trials: Path, pace: Pace, chance: random.Random, kills: Kills, left: int) -> None:
+    """left: how often the stage will be killed, this time included; each time it may do its share of what is left, so
+    that also one that outruns its killer for a moment has work for the others."""
     _, kind, total = STAGES[name]
     before, size = made(trials, kind), trials.stat().st_size
     child = started(name, trials)
     if chance.random() < 0.2:
         time.sleep(chance.uniform(0, pace.start))
     else:
-        wait_for_lines(child, trials, size, chance.randint(1, max(1, (total - before) // 2)))
+        wait_for_lines(child, trials, size, chance.randint(1, max(1, (total - before) // (left + 1))))
         time.sleep(chance.uniform(0, 2) * pace.seconds)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
@@ -135,8 +137,8 @@ def killed(
     stage(trials, "build", "inmind", "--data", str(sample))
     chance, kills = random.Random(SEED), Kills()
     for name, pace in undisturbed[1].items():
-        for _ in range(ROUNDS):
-            kill_midway(name, trials, pace, chance, kills)
+        for left in range(ROUNDS, 0, -1):
+            kill_midway(name, trials, pace, chance, kills, left)
         ended(run_cli(*command(name, trials)))
         assert json.loads(trials.read_bytes())[-1]["kind"] == STAGES[name][1]
     return trials, kills
