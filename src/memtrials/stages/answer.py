@@ -40,7 +40,6 @@ from memtrials.records import (
     Record,
     RetrievalBody,
     clean_text,
-    config_record,
     text_sha256,
     work_key,
 )
@@ -152,7 +151,7 @@ def pending(index: LedgerIndex, configs: Mapping[str, RoleConfig], options: Opti
             plan.owe(index, Work(key, ordinal, trial, None, config.id, config))
     plan.notes += [f"{name} asks for no answers" for name in chosen.benchmarks if name not in configs]
     for config in configs.values():
-        plan.configs[config.id] = config_record("reader", config.name, config.settings, config.provenance)
+        plan.announce("reader", config.name, config.settings, config.provenance)
     for pair, count in alone.items():
         config = configs[pair.benchmark]
         settings = dict(config.settings)

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +27,14 @@ from memtrials.outcome import Outcome
 from memtrials.progress import Progress, say
 from memtrials.records import (
     Body,
+    ConfigBody,
     FailureBody,
     Header,
     Kind,
     Record,
     Role,
+    config_id,
+    config_record,
     describe,
     new_id,
     now,
@@ -121,12 +124,18 @@ class Plan:
     flying: set[tuple[str, int]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     must_ask: bool = False
-    configs: dict[str, Record] = field(default_factory=dict)
+    configs: dict[str, ConfigBody] = field(default_factory=dict)
 
     @property
     def skipped(self) -> int:
         """How many pieces of work are neither done nor pending."""
         return self.left_alone + self.given_up + len(self.flying)
+
+    def announce(self, role: Role, name: str, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+        """The id of a configuration that is recorded before the first work under it."""
+        own = config_id(name, settings)
+        self.configs[own] = ConfigBody(role=role, name=name, settings=dict(settings), provenance=dict(provenance))
+        return own
 
     def owe(self, index: LedgerIndex, work: Work) -> None:
         """Add a piece of work unless it is done, given up or in flight."""
@@ -219,9 +228,9 @@ def run_plan(
             check(index, plan)
         before = len(ledger.headers)
         needed = {config for work in plan.work for config in (work.config, work.fetch)}
-        configs = [record for key, record in plan.configs.items() if key in needed and key not in index.configs]
-        if configs:
-            ledger.append(*configs)
+        fresh = [body for key, body in plan.configs.items() if key in needed and key not in index.configs]
+        if fresh:
+            ledger.append(*(config_record(b.role, b.name, b.settings, b.provenance) for b in fresh))
         try:
             if batches and options.batch:
                 batches.submit(index, plan.work, outcome)

@@ -29,7 +29,6 @@ from memtrials.records import (
     Record,
     RetrievalBody,
     clean_text,
-    config_record,
     sha256,
     text_sha256,
     work_key,
@@ -252,7 +251,8 @@ def pending_probes(
         if system not in configs:
             plugin = systems.plugin(str(body.settings["system"]))
             settings = systems.fetch_settings(plugin, body.provenance.get("fetch", {}), options.settings)
-            configs[system] = _announced(plan, STORAGE, {**settings, "probe": STORAGE})
+            probing = {**settings, "probe": STORAGE}
+            configs[system] = FetchConfig(plan.announce("fetch", STORAGE, probing, {}), probing)
         config = configs[system]
         for query in index.task(ingest.benchmark or "", ingest.task or "").queries:
             place = (ingest.benchmark or "", ingest.task or "", query.id)
@@ -338,14 +338,7 @@ def configs_of(
         settings["protocol"] = protocol  # another cell: its numbers never stand among the others
     budgets = [] if plugin.silent else sorted(set(request.budgets), reverse=True)
     several = [{**settings, "budget": budget} for budget in budgets] or [settings]
-    return [_announced(plan, systems.fetch_name(settings), settings) for settings in several]
-
-
-def _announced(plan: Plan, name: str, settings: dict[str, Any]) -> FetchConfig:
-    record = config_record("fetch", name, settings, {})
-    assert record.header.key is not None
-    plan.configs[record.header.key] = record
-    return FetchConfig(record.header.key, settings)
+    return [FetchConfig(plan.announce("fetch", systems.fetch_name(s), s, {}), s) for s in several]
 
 
 def _plugin(index: LedgerIndex, ingest: Header) -> Plugin:

@@ -51,7 +51,6 @@ from memtrials.records import (
     Record,
     RetrievalBody,
     VerdictBody,
-    config_record,
     work_key,
 )
 from memtrials.selection import Chosen, choose
@@ -290,7 +289,7 @@ def _each(panel: Mapping[str, Sequence[Judging]]) -> Iterator[tuple[str, Judging
 
 
 def _announce(plan: Plan, config: RoleConfig) -> None:
-    plan.configs[config.id] = config_record("judge", config.name, config.settings, config.provenance)
+    plan.announce("judge", config.name, config.settings, config.provenance)
 
 
 def verdict_key(parent: Header, judge: str, metric: str, query: str | None = None) -> str:

@@ -21,7 +21,7 @@ from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
 from memtrials.llm.pool import NO_LIMITS, CallLimits
 from memtrials.outcome import Outcome
-from memtrials.records import ConfigBody, Effort, Header, IngestBody, Record, TaskBody, config_record, sha256, work_key
+from memtrials.records import Effort, Header, IngestBody, Record, TaskBody, sha256, work_key
 from memtrials.report.manifest import write_manifests
 from memtrials.selection import Chosen, choose
 from memtrials.stages import lives
@@ -98,7 +98,7 @@ def pending(
     selected queries. Scripted lives are owed by `lives.pending`."""
     plan = Plan()
     for spec in specs:
-        plan.configs[spec.id] = config_record("system", spec.name, spec.state, provenance(spec))
+        plan.announce("system", spec.name, spec.state, provenance(spec))
         for task in index.of("task"):
             if (task.benchmark, task.task) not in chosen.tasks:
                 continue
@@ -141,13 +141,6 @@ def shared_prefix(timelines: Sequence[Sequence[str]]) -> int:
             break
         count += 1
     return count
-
-
-def _asked(plan: Plan, fetch: str) -> FetchConfig:
-    """How lives are asked under a configuration of this plan."""
-    body = plan.configs[fetch].body
-    assert isinstance(body, ConfigBody)
-    return FetchConfig(fetch, body.settings)
 
 
 def _embeds_unknown(work: Work) -> bool:
@@ -358,7 +351,7 @@ class _Replay:
         name, task = work.parent.benchmark or "", work.parent.task or ""
         body = index.task(name, task)
         if work.fetch is not None:
-            config = _asked(plan, work.fetch)
+            config = FetchConfig(work.fetch, plan.configs[work.fetch].settings)
             yield from ([config.text(query)] for query in body.queries)
             if plugin.lives:
                 told = lives.script(self.data(body), name, task, body)
@@ -382,7 +375,8 @@ class _Replay:
                 return [self._take_in(index, work, body, foreign)]
             turns = self.opened.turns(work.spec.plugin)
             if work.fetch is not None:
-                return await turns.take(self._live, index, work, _asked(plan, work.fetch), self.data(body))
+                config = FetchConfig(work.fetch, plan.configs[work.fetch].settings)
+                return await turns.take(self._live, index, work, config, self.data(body))
             return [await turns.take(self._feed, index, work, body)]
 
         return feed

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memtrials.benchmarks.enrichment import digest_of
 from memtrials.errors import UserError, unknown
 from memtrials.records import config_id
 from memtrials.settings import Settings, evaluation
@@ -110,6 +109,8 @@ def load(name: str, settings: Settings | None = None) -> SystemSpec:
         raise UserError(f"{path}, table [state]: {' and '.join(named)} exclude each other; leave one out")
     precomputed = path.parent / state[named[0]] if named else None
     if precomputed is not None:
+        from memtrials.benchmarks.enrichment import digest_of
+
         state = {**state, named[0]: digest_of(precomputed)}
     resolved = {**kind.state, **state, "version": kind.version}
     try:

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from memtrials.benchmarks.enrichment import Graph
-from memtrials.benchmarks.life import Life, LifeEvent, Restart
-from memtrials.benchmarks.timeline import Session
 from memtrials.errors import WorkFailedError
 from memtrials.llm.money import Purse
 from memtrials.records import Effort, Fit, Gold, Item, Store
 from memtrials.settings import Settings
+
+if TYPE_CHECKING:
+    from memtrials.benchmarks.enrichment import Graph
+    from memtrials.benchmarks.life import Life, LifeEvent, Restart
+    from memtrials.benchmarks.timeline import Session
 
 Capability = Literal[
     "fork",
