@@ -92,7 +92,7 @@ class LedgerIndex:
         self._standing.update((h.id, h.id) for h in self._of["void"])
         for kind in WORK_KINDS:
             self._count_work(kind, by_kind[kind])
-        self.storage_probes = [h for h in self._of["retrieval"] if is_storage_probe(h)]
+        self.storage_probes = [h for h in self._of["retrieval"] if h.metric and is_storage_probe(h)]
         if self.storage_probes:
             self._of["retrieval"] = [h for h in self._of["retrieval"] if not is_storage_probe(h)]
         for header in self._revived.values():

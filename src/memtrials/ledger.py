@@ -28,6 +28,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -49,6 +50,8 @@ _sync = getattr(os, "fdatasync", os.fsync)
 _log = logging.getLogger("memtrials")
 
 _B = TypeVar("_B", bound=Body)
+Take = Callable[[Sequence[int], Sequence[int], Sequence[Header]], None]
+"""Takes in records: where they begin in the file, how long they are, their headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +114,13 @@ class Ledger:
                     return
             scan(self._reader, self._end, self.path, self._take, first_line=len(self.headers) + 2)
 
-    def _take(self, offset: int, length: int, header: Header) -> None:
-        self._ids[header.id] = len(self.headers)
-        self.headers.append(header)
-        self._offsets.append(offset)
-        self._lengths.append(length)
-        self._end = offset + length
-        if header.kind == "config" and header.key:
-            self._configs.add(header.key)
+    def _take(self, offsets: Sequence[int], lengths: Sequence[int], headers: Sequence[Header]) -> None:
+        self._ids.update((header.id, n) for n, header in enumerate(headers, len(self.headers)))
+        self.headers.extend(headers)
+        self._offsets.extend(offsets)
+        self._lengths.extend(lengths)
+        self._end = offsets[-1] + lengths[-1]
+        self._configs.update(h.key for h in headers if h.kind == "config" and h.key)
 
     def _forget(self, first: int) -> None:
         """Be as if no more than the first records had been read."""
@@ -265,10 +267,9 @@ class Ledger:
             os.ftruncate(fd, start + len(tail))
             _write_parts(fd, [tail], start)
             raise
-        offset = start + len(parts[0])
-        for i in fresh:
-            self._take(offset, len(lines[i]), headers[i])
-            offset += len(lines[i]) + 2
+        lengths = [len(lines[i]) for i in fresh]
+        offsets = accumulate((length + 2 for length in lengths[:-1]), initial=start + len(parts[0]))
+        self._take(list(offsets), lengths, [headers[i] for i in fresh])
 
     def _reach_the_end(self, fd: int) -> bytes:
         """Take in what others appended, repair a torn tail and say what follows the last record; the caller holds the
@@ -345,12 +346,12 @@ def _repair(fd: int, path: Path, found: Scan) -> None:
 # --- scanning ---------------------------------------------------------------------------------------------------
 
 
-def scan(fd: int, start: int, path: Path, take: Callable[[int, int, Header], None], *, first_line: int = 2) -> Scan:
+def scan(fd: int, start: int, path: Path, take: Take, *, first_line: int = 2) -> Scan:
     """Decode the headers of whole records from byte `start` on, in blocks (no mmap: its pages would count as ours).
 
     start: 0, or the byte after a whole record. first_line: the number of the first record's line, for messages.
-    take(offset, length, header) is called for each. Raises UserError for a file that isn't a ledger, that another
-    program reformatted, or whose schema is newer.
+    take(offsets, lengths, headers) is called for some at a time, in order. Raises UserError for a file that isn't a
+    ledger, that another program reformatted, or whose schema is newer.
     """
     size = os.fstat(fd).st_size
     state = _ScanState(path, take, start, first_line)
@@ -367,11 +368,15 @@ def scan(fd: int, start: int, path: Path, take: Callable[[int, int, Header], Non
             break
         begin, fresh, filled = 0, filled, filled + count
         state.doubtful |= 0 in buffer[fresh + (-1 - at - fresh) % SECTOR : filled : SECTOR]
-        with memoryview(buffer) as view:
-            while state.bracket is None and (newline := buffer.find(b"\n", max(begin, fresh), filled)) >= 0:
-                if state.doubtful or not state.plain_record(buffer, view, begin, newline, at):
-                    state.whole_line(buffer, begin, newline, at)
-                begin = newline + 1
+        while state.bracket is None:
+            if state.opened and not state.doubtful:
+                with memoryview(buffer) as view:
+                    begin = state.plain_records(buffer, view, begin, fresh, filled, at)
+            newline = buffer.find(b"\n", max(begin, fresh), filled)
+            if newline < 0:
+                break
+            state.whole_line(buffer, begin, newline, at)
+            begin = newline + 1
         buffer[: filled - begin] = buffer[begin:filled]
         at, filled = at + begin, filled - begin
     if state.bracket is None:
@@ -388,7 +393,7 @@ class _ScanState:
     holed: whether a line had NUL bytes, which JSON never has: pages of a last write that didn't reach the disk;
     doubtful: whether a sector ended with one, so that every line must be looked through."""
 
-    def __init__(self, path: Path, take: Callable[[int, int, Header], None], start: int, line: int) -> None:
+    def __init__(self, path: Path, take: Take, start: int, line: int) -> None:
         self.path = path
         self.take = take
         self.end = start
@@ -403,24 +408,35 @@ class _ScanState:
             "It was left untouched: restore it, or name another file with --trials"
         )
 
-    def plain_record(self, buffer: bytearray, view: memoryview, begin: int, end: int, base: int) -> bool:
-        """Take in the line buffer[begin:end] if it is a record and a comma, as all but the last are, in the shortest
-        way; False leaves it as it was. view: of the buffer."""
-        mark = buffer.find(BODY_MARK, begin, end)
-        if mark < 0 or buffer[end - 1] != 0x2C or buffer[end - 2] != 0x7D:
-            return False
-        buffer[mark] = 0x7D
-        try:
-            header = decode_header(view[begin : mark + 1])
-        except (msgspec.DecodeError, ValueError):
-            buffer[mark] = BODY_MARK[0]
-            return False
-        if header.schema > SCHEMA:
-            raise self._newer(header.schema)
-        self.take(base + begin, end - 1 - begin, header)
-        self.end = base + end - 1
-        self.line += 1
-        return True
+    def plain_records(self, buffer: bytearray, view: memoryview, begin: int, fresh: int, filled: int, base: int) -> int:
+        """Take in, in the shortest way, the lines from buffer[begin] on that are a record and a comma, as all but the
+        last are; where the first other one begins. view: of the buffer; before `fresh` there is no line end."""
+        find, decode = buffer.find, decode_header
+        headers: list[Header] = []
+        offsets: list[int] = []
+        lengths: list[int] = []
+        first = max(begin, fresh)
+        while (newline := find(b"\n", first, filled)) >= 0:
+            mark = find(BODY_MARK, begin, newline)
+            if mark < 0 or buffer[newline - 1] != 0x2C or buffer[newline - 2] != 0x7D:
+                break
+            buffer[mark] = 0x7D
+            try:
+                header = decode(view[begin : mark + 1])
+            except (msgspec.DecodeError, ValueError):
+                header = None
+            if header is None or header.schema > SCHEMA:
+                buffer[mark] = BODY_MARK[0]
+                break
+            headers.append(header)
+            offsets.append(base + begin)
+            lengths.append(newline - 1 - begin)
+            begin = first = newline + 1
+        if headers:
+            self.take(offsets, lengths, headers)
+            self.end = offsets[-1] + lengths[-1]
+            self.line += len(headers)
+        return begin
 
     def whole_line(self, buffer: bytearray, begin: int, end: int, base: int) -> None:
         """Take in the line buffer[begin:end] (its line end excluded), which starts at byte base + begin."""
@@ -463,7 +479,7 @@ class _ScanState:
             raise self.foreign("its header isn't a record's") from None
         if header.schema > SCHEMA:
             raise self._newer(header.schema)
-        self.take(offset, length, header)
+        self.take([offset], [length], [header])
         self.end = offset + length
         self.line += 1
 

@@ -742,8 +742,8 @@ def scanned(text: bytes, block: int, start: int = 0) -> tuple[list[tuple[int, in
     """What a scan in blocks of that size takes and finds, or its error."""
     taken: list[tuple[int, int, Header]] = []
 
-    def take(offset: int, length: int, header: Header) -> None:
-        taken.append((offset, length, header))
+    def take(offsets: Sequence[int], lengths: Sequence[int], headers: Sequence[Header]) -> None:
+        taken.extend(zip(offsets, lengths, headers, strict=True))
 
     with tempfile.TemporaryFile() as file, mock.patch.object(ledger_module, "BLOCK", block):
         file.write(text)
