@@ -12,12 +12,13 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 import orjson
 
-from memtrials.errors import Cause, FailureClass
+from memtrials.errors import Cause, FailureClass, UserError
 
 SCHEMA = 1
 
@@ -445,6 +446,15 @@ def sha256(value: Any) -> str:
 def text_sha256(text: str) -> str:
     """Hex SHA-256 of a text's UTF-8 bytes, lone surrogates replaced as they are when it is written."""
     return hashlib.sha256(clean_text(text).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes. Raises UserError when it can't be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({error.strerror})") from None
 
 
 def new_id() -> str:

@@ -23,7 +23,7 @@ from memtrials.benchmarks.life import Relation
 from memtrials.benchmarks.timeline import turn_id
 from memtrials.embeddings.surfaces import PREFIXES, normalised
 from memtrials.errors import UserError
-from memtrials.records import Release, TaskBody
+from memtrials.records import Release, TaskBody, file_sha256
 
 ThreadStatus = Literal["active", "dormant", "resolved", "archived"]
 Stability = Literal["low", "medium", "high"]
@@ -449,7 +449,7 @@ def read_snapshot(path: Path, origin: Origin) -> Precomputed:
         raise UserError(f"{path}: a snapshot's file is called NAME.jsonl")
     said = _manifest(manifest_of(path), origin)
     rows: dict[str, list[Row]] = defaultdict(list)
-    actual = digest_of(path)
+    actual = file_sha256(path)
     if said != actual:
         raise UserError(f"{manifest_of(path)}: artifact.sha256 is {said}, and {path.name} is {actual[:12]}…")
     digest = hashlib.sha256()
@@ -502,15 +502,6 @@ def _manifest(path: Path, origin: Origin) -> str:
     if not isinstance(said, str):
         raise UserError(f"{path}: artifact.sha256 is missing")
     return said.lower()
-
-
-def digest_of(path: Path) -> str:
-    """The SHA-256 of a file. Raises UserError when it can't be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{path}: can't be read ({error.strerror})") from None
 
 
 def _lines(path: Path, digest: Any) -> Iterator[tuple[Row, dict[str, Any]]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.surfaces import bare
 from memtrials.errors import UserError
 
@@ -134,6 +135,10 @@ class Controllable:
             raise UserError(f"controllable similarity: concept {concept!r} has a component that isn't finite")
         padded[: len(vector)] = vector
         return padded
+
+    def embedder(self, name: str) -> Offline:
+        """These vectors as a system takes them, under a name for the model."""
+        return Offline("controllable", name, self.geometry.digest(), self.width, self.vector)
 
     def binding(self) -> dict[str, Any]:
         """What a trace says of where its vectors are from."""

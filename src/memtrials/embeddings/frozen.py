@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.surfaces import bare
 from memtrials.errors import UserError
 from memtrials.ledger import sync_path
@@ -279,6 +280,10 @@ class Frozen:
         if name is None:
             raise UserError(missing_text(text, self.store.model, self.path))
         return np.array(self._entries[text_key(name)].embedding, np.float32)
+
+    def embedder(self, digest: str) -> Offline:
+        """These vectors as a system takes them. digest: of the store's file."""
+        return Offline("frozen", self.store.model, digest, self.store.vector_size, self.vector, normalises=True)
 
     def _holds(self, text: str) -> bool:
         entry = self._entries.get(text_key(text))

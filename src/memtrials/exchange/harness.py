@@ -17,6 +17,8 @@ from memtrials.benchmarks.timeline import turn_id
 from memtrials.errors import UserError
 from memtrials.exchange import traces
 from memtrials.exchange.runs import (
+    DERIVED,
+    OBSERVATION,
     Dataset,
     Entry,
     Extent,
@@ -28,16 +30,15 @@ from memtrials.exchange.runs import (
     context_of,
     extent,
     latency,
+    listed,
     row,
 )
 from memtrials.index import LedgerIndex
 from memtrials.metrics.retrieval import RANKING_MEASURES, places
 from memtrials.metrics.rows import BASE_KEYS, base_values, ranking_keys
 from memtrials.metrics.traces import checked, outcomes, traced
-from memtrials.records import Gold, Header, Item, RetrievalBody, TaskBody, text_sha256
+from memtrials.records import Gold, Header, Item, RetrievalBody, TaskBody
 from memtrials.tokens import count_tokens
-
-OBSERVATION, DERIVED = "observation", "derived_memory"
 
 # --- what the pieces of a history are called ---------------------------------------------------------------------
 
@@ -193,28 +194,12 @@ def retrieved_item(item: Item, history: History) -> dict[str, Any]:
     exactly one turn, else a derived memory, which has no name there and the session of its turns where that is one. The
     text's hash stands for a service's own id."""
     if (memory := item.memory) is not None:
-        return {
-            "kind": memory.kind,
-            "internal_id": memory.internal_id,
-            "external_id": history.named(memory.external_id),
-            "episode_external_id": history.named(memory.episode_external_id),
-            "score": item.score,
-            "rank": item.rank,
-            "rationale": list(memory.rationale),
-            "text": item.text,
-        }
+        return listed(item, memory.kind, history.named(memory.external_id), history.named(memory.episode_external_id))
     sessions = dict.fromkeys(history.session_of(turn) for turn in item.turns or ())
-    is_turn = item.turns is not None and len(item.turns) == 1
-    return {
-        "kind": OBSERVATION if is_turn else DERIVED,
-        "internal_id": text_sha256(item.text),
-        "external_id": history.turns[item.turns[0]] if item.turns and is_turn else None,
-        "episode_external_id": next(iter(sessions)) if len(sessions) == 1 else None,
-        "score": item.score,
-        "rank": item.rank,
-        "rationale": [],
-        "text": item.text,
-    }
+    episode = next(iter(sessions)) if len(sessions) == 1 else None
+    if item.turns is not None and len(item.turns) == 1:
+        return listed(item, OBSERVATION, history.turns[item.turns[0]], episode)
+    return listed(item, DERIVED, None, episode)
 
 
 def _ranking(told: Told, items: Sequence[Item] | None, history: History, evidence: Evidence) -> dict[str, float | None]:

@@ -6,7 +6,6 @@ ledger doesn't is null, or an error where the harness needs it. Source: `ebiguns
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -23,11 +22,12 @@ from memtrials.index import LedgerIndex
 from memtrials.ledger import sync_path
 from memtrials.metrics.rows import Returned, Row, composition, marks_of, metric_support, registry_coverage, summary
 from memtrials.metrics.traces import outcomes as read_outcomes
-from memtrials.records import Header, IngestBody, RetrievalBody, canonical, text_sha256
+from memtrials.records import Header, IngestBody, Item, RetrievalBody, canonical, file_sha256, text_sha256
 from memtrials.selection import Chosen
 from memtrials.tokens import count_tokens
 
 Json = dict[str, Any]
+OBSERVATION, DERIVED = "observation", "derived_memory"
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ def run_of(
 
 def default_id(ledger: Path) -> str:
     """The ledger's name and 8 hex digits of its SHA-256."""
-    with ledger.open("rb") as file:
-        return f"{ledger.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:8]}"
+    return f"{ledger.stem}-{file_sha256(ledger)[:8]}"
 
 
 # --- rows -------------------------------------------------------------------------------------------------------
@@ -148,6 +147,22 @@ def context_of(body: RetrievalBody, place: str) -> str:
     if body.context is None:
         raise UserError(f"{place}: nobody knows its context, and a row needs it; import the file of memories, too")
     return body.context
+
+
+def listed(item: Item, kind: str, external_id: str | None, episode_external_id: str | None) -> Json:
+    """An item of a row, by what it is and is called in the data. The text's hash stands for a name of its own where the
+    system gives none."""
+    memory = item.memory
+    return {
+        "kind": kind,
+        "internal_id": memory.internal_id if memory else text_sha256(item.text),
+        "external_id": external_id,
+        "episode_external_id": episode_external_id,
+        "score": item.score,
+        "rank": item.rank,
+        "rationale": list(memory.rationale) if memory else [],
+        "text": item.text,
+    }
 
 
 def row(run: Run, entry: Entry, body: RetrievalBody, context: str, latency_ms: int) -> Json:

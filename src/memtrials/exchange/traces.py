@@ -14,6 +14,7 @@ from memtrials.benchmarks.base import Trial
 from memtrials.benchmarks.continuity.scoring import REQUIRED, Observed, history, measured, observed
 from memtrials.benchmarks.life import DECLARED
 from memtrials.exchange.runs import (
+    DERIVED,
     Dataset,
     Entry,
     Folded,
@@ -24,11 +25,12 @@ from memtrials.exchange.runs import (
     context_of,
     extent,
     latency,
+    listed,
     row,
 )
 from memtrials.index import LedgerIndex
 from memtrials.metrics.traces import Outcome, decisions, outcomes
-from memtrials.records import Header, IngestBody, Item, Operated, RetrievalBody, text_sha256
+from memtrials.records import Header, IngestBody, Item, Operated, RetrievalBody
 
 LINKS, LIFECYCLE = ("link",), ("correct", "forget")
 HUBS = "recurring_hub_entity"
@@ -78,18 +80,10 @@ def _row(index: LedgerIndex, run: Run, header: Header) -> Json:
 
 
 def _item(item: Item) -> Json:
-    """An item as rows list it. One that doesn't say what it is has its text's hash for a name."""
-    memory = item.memory
-    return {
-        "kind": memory.kind if memory else "derived_memory",
-        "internal_id": memory.internal_id if memory else text_sha256(item.text),
-        "external_id": memory.external_id if memory else None,
-        "episode_external_id": memory.episode_external_id if memory else None,
-        "score": item.score,
-        "rank": item.rank,
-        "rationale": list(memory.rationale) if memory else [],
-        "text": item.text,
-    }
+    """An item as rows list it; one that doesn't say what it is counts as derived."""
+    if (memory := item.memory) is None:
+        return listed(item, DERIVED, None, None)
+    return listed(item, memory.kind, memory.external_id, memory.episode_external_id)
 
 
 def _reports(done: Iterable[Operated]) -> list[Reported]:

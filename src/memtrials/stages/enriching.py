@@ -24,7 +24,6 @@ from memtrials.benchmarks.enrichment import (
     Naming,
     Precomputed,
     Sitting,
-    digest_of,
     manifest_of,
     merged,
     neutral,
@@ -34,7 +33,7 @@ from memtrials.benchmarks.enrichment import (
 )
 from memtrials.benchmarks.source_replay import snapshot_line, source_graph, source_line
 from memtrials.errors import UserError
-from memtrials.records import Release, TaskBody
+from memtrials.records import Release, TaskBody, file_sha256
 from memtrials.settings import Settings
 from memtrials.stages.build import BuildRequest, load
 from memtrials.systems import SystemSpec
@@ -142,7 +141,7 @@ def build(request: BuildRequest, out: Path, settings: Settings) -> dict[str, Any
         manifest = {
             "workflow_id": naming.workflow,
             "dataset": {"name": naming.dataset(loaded.name), "sha256": loaded.release.files[0].sha256},
-            "artifact": {"path": out.name, "sha256": digest_of(part)},
+            "artifact": {"path": out.name, "sha256": file_sha256(part)},
             "source": {"sha256": source},
             "counts": counts,
         }

@@ -143,6 +143,11 @@ def shared_prefix(timelines: Sequence[Sequence[str]]) -> int:
     return count
 
 
+def _asked(plan: Plan, fetch: str) -> FetchConfig:
+    """How lives are asked under a configuration of this plan."""
+    return FetchConfig(fetch, plan.configs[fetch].settings)
+
+
 def _embeds_unknown(work: Work) -> bool:
     """Whether a life's system has texts embedded elsewhere and doesn't say which."""
     plugin = work.spec.plugin
@@ -351,7 +356,7 @@ class _Replay:
         name, task = work.parent.benchmark or "", work.parent.task or ""
         body = index.task(name, task)
         if work.fetch is not None:
-            config = FetchConfig(work.fetch, plan.configs[work.fetch].settings)
+            config = _asked(plan, work.fetch)
             yield from ([config.text(query)] for query in body.queries)
             if plugin.lives:
                 told = lives.script(self.data(body), name, task, body)
@@ -375,8 +380,7 @@ class _Replay:
                 return [self._take_in(index, work, body, foreign)]
             turns = self.opened.turns(work.spec.plugin)
             if work.fetch is not None:
-                config = FetchConfig(work.fetch, plan.configs[work.fetch].settings)
-                return await turns.take(self._live, index, work, config, self.data(body))
+                return await turns.take(self._live, index, work, _asked(plan, work.fetch), self.data(body))
             return [await turns.take(self._feed, index, work, body)]
 
         return feed

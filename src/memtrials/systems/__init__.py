@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memtrials.errors import UserError, unknown
-from memtrials.records import config_id
+from memtrials.records import config_id, file_sha256
 from memtrials.settings import Settings, evaluation
 from memtrials.systems.base import Plugin, Surroundings, System
 
@@ -109,9 +109,7 @@ def load(name: str, settings: Settings | None = None) -> SystemSpec:
         raise UserError(f"{path}, table [state]: {' and '.join(named)} exclude each other; leave one out")
     precomputed = path.parent / state[named[0]] if named else None
     if precomputed is not None:
-        from memtrials.benchmarks.enrichment import digest_of
-
-        state = {**state, named[0]: digest_of(precomputed)}
+        state = {**state, named[0]: file_sha256(precomputed)}
     resolved = {**kind.state, **state, "version": kind.version}
     try:
         added = kind.resolve(resolved, settings or Settings())

@@ -72,9 +72,7 @@ def _file(name: str, settings: Settings) -> tuple[Path, str]:
 
 @lru_cache(maxsize=4)
 def _frozen(name: str, path: Path, digest: str) -> Offline:
-    store = read_store(path)
-    kept = Frozen(store, path, name.removeprefix(FROZEN))
-    return Offline("frozen", store.model, digest, store.vector_size, kept.vector, normalises=True)
+    return Frozen(read_store(path), path, name.removeprefix(FROZEN)).embedder(digest)
 
 
 @lru_cache(maxsize=4)
@@ -86,5 +84,4 @@ def _authored(name: str, path: Path, digest: str) -> Offline:
     geometries = {s.fixture_id: s.geometry for s in fixture.scenarios if s.geometry is not None}
     if wanted not in geometries:
         raise unknown("scenario with an authored geometry", wanted, geometries)
-    vectors = Controllable(geometries[wanted])
-    return Offline("controllable", wanted, vectors.geometry.digest(), vectors.width, vectors.vector)
+    return Controllable(geometries[wanted]).embedder(wanted)

@@ -38,12 +38,21 @@ ENDS = "a scenario has to end in a scripted query, so that every cumulative outc
 
 def read(path: Path) -> Fixture:
     """The fixture of a file, checked. Raises UserError with everything that is wrong in it."""
+    return checked(path, content_of(path))
+
+
+def content_of(path: Path) -> bytes:
+    """A fixture's bytes. Raises UserError when they can't be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror})") from None
+
+
+def checked(path: Path, content: bytes) -> Fixture:
+    """The fixture that stands in a file's bytes. Raises UserError with everything that is wrong in it."""
     try:
-        fixture = decode(data)
+        fixture = decode(content)
     except UserError as error:
         raise UserError(f"{path}: {error}", error.details) from None
     if found := problems(fixture):

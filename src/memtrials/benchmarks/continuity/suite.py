@@ -22,11 +22,11 @@ from memtrials.benchmarks.continuity.fixture import ABSTENTION, PATTERNS, Fixtur
 from memtrials.benchmarks.continuity.scoring import ROWS
 from memtrials.benchmarks.life import DECLARED, Known, Life, LifeEvent, Remember, Script, moment
 from memtrials.benchmarks.timeline import Session, Turn, turn_id
-from memtrials.embeddings.base import Embedder, Offline
+from memtrials.embeddings.base import Embedder
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import FILE, Frozen, read_store
 from memtrials.errors import UserError
-from memtrials.records import DataFile, Gold, Release, TaskBody, TimelineSource, sha256
+from memtrials.records import DataFile, Gold, Release, TaskBody, TimelineSource, file_sha256, sha256
 from memtrials.records import Query as Question
 from memtrials.settings import Settings
 
@@ -60,9 +60,9 @@ def _path(data: Path) -> Path:
 def _read(data: Path) -> _Read:
     """The fixture of a file, or the catalogue in a folder, checked. Raises UserError."""
     path = _path(data)
-    fixture = rules.read(path)
-    content = path.read_bytes()
-    return _Read(path, DataFile(path.name, hashlib.sha256(content).hexdigest()), len(content), fixture)
+    content = rules.content_of(path)
+    file = DataFile(path.name, hashlib.sha256(content).hexdigest())
+    return _Read(path, file, len(content), rules.checked(path, content))
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------
@@ -205,9 +205,11 @@ def vectors(data: Path, tasks: Sequence[str], settings: Settings) -> dict[str, E
     store = None
     if path is not None and any(scenario.geometry is None for scenario in scenarios):
         store = Frozen(read_store(path), path)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = file_sha256(path)
     bound = bind(scenarios, store)
-    return {task: _embedder(found, digest) for task, found in bound.items()}
+    return {
+        task: found.embedder(DECLARED if isinstance(found, Controllable) else digest) for task, found in bound.items()
+    }
 
 
 def _store(read: _Read, settings: Settings) -> Path | None:
@@ -216,14 +218,6 @@ def _store(read: _Read, settings: Settings) -> Path | None:
         return Path(named)
     own = scripts.catalogue_store_path()
     return own if KNOWN.get(read.file.sha256) == CATALOGUE and own.is_file() else None
-
-
-def _embedder(found: Controllable | Frozen, digest: str) -> Offline:
-    """Vectors under a name that doesn't tell whose they are."""
-    if isinstance(found, Controllable):
-        return Offline("controllable", DECLARED, found.geometry.digest(), found.width, found.vector)
-    store = found.store
-    return Offline("frozen", store.model, digest, store.vector_size, found.vector, normalises=True)
 
 
 def sessions(data: Path, benchmark: str, task: str, body: TaskBody) -> list[Session]:
