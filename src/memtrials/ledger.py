@@ -18,14 +18,15 @@ Nothing that was written is ever changed: to verify a copy, compare any prefix o
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -34,7 +35,6 @@ from typing import Self, TypeVar
 
 import msgspec
 import orjson
-from filelock import FileLock
 
 from memtrials.errors import UserError
 from memtrials.records import BODY_MARK, SCHEMA, Body, Header, Record, decode_body, decode_header, encode
@@ -78,7 +78,7 @@ class Ledger:
         self._configs: set[str] = set()
         self._end = 0
         self._mutex = threading.RLock()
-        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._lock = path.with_name(path.name + ".lock")
         self._reader: int | None = None
         self._committer: _Committer | None = None
 
@@ -167,7 +167,7 @@ class Ledger:
 
     def check_writable(self) -> None:
         """Raise UserError now if an append would fail later: a read-only file or folder. Changes nothing."""
-        for target in (self.path.parent, self.path, Path(self._lock.lock_file)):
+        for target in (self.path.parent, self.path, self._lock):
             if (target == self.path.parent or target.exists()) and not os.access(target, os.W_OK):
                 raise UserError(
                     f"{target}: may not be written by this user; check its permissions, or name another --trials"
@@ -232,7 +232,7 @@ class Ledger:
         """Write lines at the end of the file, durably, under the file lock. What a configuration's second record
         would say again is left out. Raises UserError and leaves the file as it was when it can't be written."""
         try:
-            with self._mutex, self._lock:
+            with self._mutex, _alone(self._lock):
                 is_new = not self.path.exists()
                 fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
                 try:
@@ -290,6 +290,29 @@ class Ledger:
                 known.add(header.key)
             fresh.append(i)
         return fresh
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the lock that a `FileLock` on this path holds, whose own bookkeeping takes longer than a small write."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if _is_at(fd, path):
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether an open file is still the one at a path: somebody may have removed it."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), there)
 
 
 def _write_error(path: Path, error: OSError) -> UserError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import functools
 import itertools
 import json
@@ -17,6 +18,7 @@ from unittest import mock
 
 import msgspec
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,6 +168,46 @@ def test_two_writers_take_turns(path: Path):
     other.refresh()
     assert ids_in(path) == ids(one) == ids(other) == names
     assert [one.body(header, AnswerBody).text for header in other.headers] == [f"text {name}" for name in names]
+
+
+def test_an_append_waits_for_whoever_holds_the_lock(path: Path):
+    done = threading.Event()
+    with Ledger.open(path, create=True) as ledger:
+        with FileLock(f"{path}.lock"):
+            ledger.submit([answer("a1")], lambda error: done.set())
+            assert not done.wait(0.2)
+            assert not path.exists()
+        assert done.wait(10)
+    assert ids_in(path) == ["a1"]
+
+
+def test_a_lock_that_was_removed_meanwhile_is_no_lock(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Who waited for a file that is gone takes the one that is there now, as the next to come will."""
+    lock = path.with_name("trials.json.lock")
+    flock = fcntl.flock
+
+    def removed_while_waiting(fd: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        flock(fd, how)
+        lock.unlink()
+
+    monkeypatch.setattr(fcntl, "flock", removed_while_waiting)
+    while_synced: list[bool] = []
+
+    def is_held(fd: int) -> None:
+        other = os.open(lock, os.O_RDWR)
+        try:
+            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            while_synced.append(True)
+        finally:
+            os.close(other)
+
+    monkeypatch.setattr(ledger_module, "_sync", is_held)
+    with Ledger.open(path, create=True) as ledger:
+        ledger.append(answer("a1"))
+    assert while_synced == [True]
+    assert ids_in(path) == ["a1"]
 
 
 def test_a_configuration_is_written_once_by_whoever_comes_first(path: Path):
