@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
+from memtrials.errors import UserError, WorkFailedError
 from memtrials.llm.limits import ClosedError
+from memtrials.llm.money import BudgetError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +23,7 @@ class Turns:
     """
 
     def __init__(self, at_once: int = 1) -> None:
-        self._places = asyncio.Semaphore(at_once)
+        self._threads = ThreadPoolExecutor(at_once, "turns")
         self.stopped = threading.Event()
 
     def close(self) -> None:
@@ -33,6 +37,19 @@ class Turns:
 
     async def take(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What the call returns, when its turn has come. Raises ClosedError when nothing more is to begin."""
-        async with self._places:
-            self.check_open()
-            return await asyncio.to_thread(call, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(self._in_turn, partial(call, *args, **kwargs))
+        )
+
+    def _in_turn(self, call: Callable[[], T]) -> T:
+        """Call, and begin nothing more after what ends a stage: the next in turn doesn't wait until the loop hears."""
+        self.check_open()
+        try:
+            return call()
+        except (UserError, BudgetError):
+            self.close()
+            raise
+        except WorkFailedError as failure:
+            if failure.class_ == "fatal":
+                self.close()
+            raise
