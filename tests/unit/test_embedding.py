@@ -104,7 +104,9 @@ def test_another_object_finds_vectors_and_their_first_cost(tmp_path: Path, clock
 def test_many_texts_at_once(tmp_path: Path, clock: Clock):
     """More than SQLite takes as parameters of one query, and more than stay in memory when that is little."""
     texts = ["x" * n for n in range(1, 1203)]
-    CachedEmbedder(Model(clock), tmp_path, Meter()).vectors(texts, "document")
+    first = CachedEmbedder(Model(clock), tmp_path, Meter())
+    first.vectors(texts, "document")
+    first.close()
     model, meter = Model(clock), Meter()
     assert CachedEmbedder(model, tmp_path, meter).vectors(texts, "document") == [vector_of(t) for t in texts]
     assert (model.asked, meter.cache_hits) == ([], 1202)
@@ -214,6 +216,18 @@ def test_the_bundled_model_gives_unit_vectors(bundled: WordLlama, text: str):
     assert (vector.dtype, vector.shape) == (np.float32, (256,))
     assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
     assert vector.tobytes() == WordLlama().embed(text, "query").tobytes()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text", ["The bakery closes at noon.", "図書館", "x " * 20_000, "🎉", " ", "a\0b", "Ünïcode—42"]
+)
+def test_the_bundled_models_vectors_are_the_librarys_to_the_bit(bundled: WordLlama, text: str):
+    bundled.load()
+    theirs = bundled._model.embed(text)[0]
+    expected = theirs / np.float32(float(np.linalg.norm(theirs)))
+    vector = bundled.embed(text, "document")
+    assert vector is not None
+    assert vector.tobytes() == expected.tobytes()
 
 
 def test_the_bundled_model_finds_no_tokens_in_nothing(bundled: WordLlama):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 KEPT_IN_MEMORY = 16_384
 """How many vectors of 256 dimensions stay in memory beside the file, 16 MB; of larger ones fewer."""
-WRITTEN_TOGETHER = 512
+WRITTEN_TOGETHER = 2048
 """How many vectors that were made here wait to be written: one transaction for each takes longer than making it."""
 
 
@@ -90,7 +90,9 @@ class WordLlama:
         import numpy as np
 
         self.load()
-        vector = self._model.embed(text)[0].astype(np.float32)
+        ids = self._model.tokenizer.encode(text, add_special_tokens=False).ids
+        rows = self._model.embedding.take(ids, axis=0, mode="clip")
+        vector = np.add.reduce(rows, axis=0) / np.float32(max(len(ids), 1))
         norm = float(np.linalg.norm(vector))
         return vector / np.float32(norm) if np.isfinite(norm) and norm > 0 else None
 
@@ -315,12 +317,12 @@ class CachedEmbedder:
 
     def _keep(self, fresh: Mapping[bytes, Made]) -> None:
         connection = self._connect()
+        rows = sorted(fresh.items())  # by key, as the file is
         connection.executemany(
-            "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(k, m.vector, m.seconds) for k, m in fresh.items()]
+            "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(k, m.vector, m.seconds) for k, m in rows]
         )
         connection.executemany(
-            "INSERT OR IGNORE INTO tokens VALUES (?, ?)",
-            [(k, m.tokens) for k, m in fresh.items() if m.tokens is not None],
+            "INSERT OR IGNORE INTO tokens VALUES (?, ?)", [(k, m.tokens) for k, m in rows if m.tokens is not None]
         )
         connection.commit()
         self._remember(fresh)

@@ -32,7 +32,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 def tokens(text: str) -> list[str]:
     """Maximal runs of Unicode alphanumeric characters; only ASCII letters are lower-cased; nothing is stemmed."""
-    return [w.lower() if w.isascii() else w.translate(_ASCII_LOWER) for w in _WORD.findall(text)]
+    return _WORD.findall(text.lower() if text.isascii() else text.translate(_ASCII_LOWER))
 
 
 @lru_cache(maxsize=2048)
