@@ -259,7 +259,8 @@ class IngestBody(Body, frozen=True, kw_only=True):
     the system reports of its own calls. embedded_at: base URL of the endpoint that vectors were fetched from. stores:
     what a service keeps it in. skipped_turns: turns that the system doesn't take. imported_from: the manifest of a
     state that others made; ids_leaked: it goes by names that tell which task it is. operations, restarts: of a scripted
-    life, in order; declared: what its own vectors are of, if it took those: provider, model, revision, dimensions."""
+    life, in order; declared: what its own vectors are of, if it took those: provider, model, revision, dimensions, and
+    of a store its source and dimension_policy."""
 
     namespace: str | None
     user: str | None = None

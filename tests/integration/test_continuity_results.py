@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memtrials import benchmarks, systems
+from memtrials import benchmarks, settings, systems
 from memtrials.benchmarks.base import Trial
 from memtrials.benchmarks.continuity.scoring import REQUIRED, RESTARTS, SHOWN, explained
 from memtrials.exchange.traces import restarts
@@ -387,7 +387,9 @@ def test_a_header_says_where_each_scenarios_vectors_are_from(trials: Path, folde
     assert {one["kind"] for one in bindings.values()} == {"controllable", "frozen"}
     frozen = bindings["graded-similarity"]
     assert len(frozen["store_sha256"]) == 64
-    assert frozen["vector_size"] > 8
+    store = json.loads((settings.evaluation() / "continuity" / "store.json").read_text("utf-8"))
+    told = {name: store[name] for name in ("model", "vector_size", "source", "dimension_policy")}
+    assert {name: frozen[name] for name in told} == told
     ended(export(trials, tmp_path, "--allow-partial", system="bm25"))
     other = json.loads((tmp_path / "run" / "header.json").read_text("utf-8"))
     assert {one["kind"] for one in other["embedding_bindings"].values()} == {"bm25"}

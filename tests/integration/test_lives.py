@@ -293,15 +293,14 @@ def test_status_counts_lives_by_how_they_were_asked(built: Path):
     assert (ten["tasks"], ten["ingested"], ten["fetched"]) == (2, 2, 6)
     assert (one["tasks"], one["ingested"], one["fetched"]) == (2, 1, 3)
     assert ten["next"].startswith("memtrials metrics")
-    assert one["next"].startswith("memtrials replay notebook --k 1 --benchmark continuity@modified-")
+    assert one["next"].startswith("memtrials replay notebook.toml --k 1 --benchmark continuity@modified-")
 
 
 def test_status_goes_on_as_a_half_done_life_was_asked(built: Path):
     replayed(built, "--budget", "20", "--date-in-query", "--task", "canary-key")
     (row,) = json.loads(ended(call_cli("status", "--trials", str(built), "--json")).out)["rows"]
     replay, name, *rest = row["next"].split()[1:]
-    assert (replay, name) == ("replay", "notebook")
-    outcome = stage(built, replay, "notebook.toml", *rest)
+    outcome = stage(built, replay, name, *rest)
     assert (outcome["done"], outcome["skipped"]) == (1, 0)
     assert len({r["fetch"] for r in records(built, "ingest")}) == 1
 

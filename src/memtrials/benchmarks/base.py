@@ -18,7 +18,7 @@ from memtrials.settings import Settings
 if TYPE_CHECKING:
     from memtrials.benchmarks.enrichment import Graph, Naming
     from memtrials.benchmarks.life import Script
-    from memtrials.embeddings.base import Embedder
+    from memtrials.embeddings.base import Offline
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Benchmark:
     probes: Callable[[Gold, Gold | None], Probes] | None = None
     bundled: Callable[[], Path] | None = None
     life: Callable[[Path, str, str, TaskBody], Script] | None = None
-    vectors: Callable[[Path, Sequence[str], Settings], Mapping[str, Embedder]] | None = None
+    vectors: Callable[[Path, Sequence[str], Settings], Mapping[str, Offline]] | None = None
     rows: Rows | None = None
     sample: bool = True
     naming: Naming | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from memtrials.embeddings.surfaces import normalised
@@ -30,7 +30,7 @@ class Embedder(Protocol):
 
 class Offline:
     """Vectors that a function gives, made unit vectors. Texts that are written are looked up normalised where that is
-    how they are kept."""
+    how they are kept. about: what else is known of them, for the record."""
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class Offline:
         dimensions: int,
         vector: Callable[[str], NDArray[Any]],
         normalises: bool = False,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self.provider, self.model, self.revision, self.dimensions = provider, model, revision, dimensions
+        self.about = dict(about or {})
         self._vector, self._normalises = vector, normalises
 
     def load(self) -> None:

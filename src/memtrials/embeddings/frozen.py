@@ -283,7 +283,9 @@ class Frozen:
 
     def embedder(self, digest: str) -> Offline:
         """These vectors as a system takes them. digest: of the store's file."""
-        return Offline("frozen", self.store.model, digest, self.store.vector_size, self.vector, normalises=True)
+        store = self.store
+        about = {"source": store.source, "dimension_policy": store.dimension_policy}
+        return Offline("frozen", store.model, digest, store.vector_size, self.vector, normalises=True, about=about)
 
     def _holds(self, text: str) -> bool:
         entry = self._entries.get(text_key(text))

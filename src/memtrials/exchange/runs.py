@@ -278,13 +278,19 @@ def header_of(index: LedgerIndex, run: Run) -> Json:
 
 
 def binding(settings: Mapping[str, Any]) -> Json | None:
-    """Where a system's vectors come from; None where it doesn't tell."""
+    """Where a system's vectors come from; None where it doesn't tell. Of a file it is known which it was: no more."""
     if settings.get("retriever") == "bm25":
         return {"kind": "bm25"}
     name = settings.get("embedding")
     if not isinstance(name, str):
         return None
-    provider, _, model = name.rpartition(":")
+    provider, _, model = name.partition(":") if ":" in name else ("", "", name)
+    if provider == "frozen":
+        unknown = dict.fromkeys(("source", "vector_size", "dimension_policy"))
+        return {"kind": provider, "store_sha256": settings.get("embedding_revision"), "model": model, **unknown}
+    if provider == "controllable":
+        unknown = dict.fromkeys(("vector_size", "dimension_policy"))
+        return {"kind": provider, "fixture_sha256": settings.get("embedding_revision"), **unknown}
     own = name.rpartition("-")[2]
     size = settings.get("dimensions", None if provider else int(own) if own.isdigit() else None)
     named = "open_ai" if provider == "openai" else provider or name.rpartition("-")[0]

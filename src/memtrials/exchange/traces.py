@@ -149,17 +149,17 @@ def _bindings(index: LedgerIndex, run: Run) -> Json:
 
 
 def _declared(said: Json, own: Mapping[str, str]) -> Json:
-    """A script's own vectors. Of a store it is known which it was, not how it was made."""
+    """A script's own vectors. How those of a store were made was not always recorded."""
     if said["kind"] != "frozen":
         return said
     size = own.get("dimensions")
     return {
         "kind": "frozen",
         "store_sha256": own.get("revision"),
-        "source": None,
+        "source": own.get("source"),
         "model": own.get("model"),
         "vector_size": None if size is None else int(size),
-        "dimension_policy": None,
+        "dimension_policy": own.get("dimension_policy"),
     }
 
 

@@ -205,7 +205,8 @@ def _next(index: LedgerIndex, place: Place, made: Made, tasks: int) -> str:
         lives = _lives(index, place.benchmark)
         asked = _asked(index, place)
         if len({h.task for h in made.ingests}) + given_up["replay"] < tasks - _left_out(index, place, lives):
-            return f"memtrials replay {name}{asked if lives else ''}{where}"
+            file = "" if name in systems.names() else ".toml"  # a user's own; where it lies isn't recorded
+            return f"memtrials replay {shlex.quote(name + file)}{asked if lives else ''}{where}"
         queries = sum(len(index.task(place.benchmark, h.task or "").queries) for h in made.ingests)
         if len({(index.parent(h).id, h.query) for h in made.trials}) + given_up["fetch"] < queries:
             return f"memtrials fetch {place.system}{asked}{where}"

@@ -27,7 +27,7 @@ import msgspec
 from memtrials import benchmarks
 from memtrials.benchmarks.life import DECLARED, Life, LifeEvent, Restart, Script
 from memtrials.benchmarks.timeline import Session
-from memtrials.embeddings.base import Embedder
+from memtrials.embeddings.base import Offline
 from memtrials.errors import UserError, WorkFailedError
 from memtrials.index import LedgerIndex, Pair
 from memtrials.records import (
@@ -121,7 +121,7 @@ def script(data: Path, benchmark: str, task: str, body: TaskBody) -> Script:
 
 def vectors(
     index: LedgerIndex, work: Iterable[Work], data: Callable[[TaskBody], Path], settings: Settings
-) -> dict[tuple[str, str], Embedder]:
+) -> dict[tuple[str, str], Offline]:
     """The vectors that scripts declare, by benchmark and task, for systems that take them from there.
 
     Raises UserError, before any life begins, where those of one aren't there.
@@ -131,7 +131,7 @@ def vectors(
         if item.spec.state.get("embedding") == DECLARED:
             name, task = item.parent.benchmark or "", item.parent.task or ""
             wanted[name, data(index.task(name, task))][task] = None
-    found: dict[tuple[str, str], Embedder] = {}
+    found: dict[tuple[str, str], Offline] = {}
     for (name, path), tasks in wanted.items():
         declared = benchmarks.find(name).vectors
         if declared is not None:
@@ -312,7 +312,7 @@ def replay(
     config: FetchConfig,
     system: System,
     data: Path,
-    declared: Mapping[tuple[str, str], Embedder],
+    declared: Mapping[tuple[str, str], Offline],
     options: Options,
 ) -> list[Record]:
     """The records of one life, the ingest last. Raises WorkFailedError; nothing is left of the state then."""
@@ -350,7 +350,7 @@ def replay(
         embedded_at=system.meter.endpoint,
         operations=tuple(course.operations),
         restarts=tuple(course.restarts),
-        declared={} if own is None else {field: str(getattr(own, field)) for field in DECLARES},
+        declared={} if own is None else {**{field: str(getattr(own, field)) for field in DECLARES}, **own.about},
     )
     content = sha256([work.parent.content, spec.id, None if system.embedded else namespace])
     header = derived(work, "ingest", index, system=spec.id, fetch=config.id, content=content)

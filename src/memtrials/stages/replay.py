@@ -15,7 +15,7 @@ from typing import Any
 
 from memtrials import benchmarks, locks, systems
 from memtrials.benchmarks.timeline import Session
-from memtrials.embeddings.base import Embedder
+from memtrials.embeddings.base import Offline
 from memtrials.errors import UserError
 from memtrials.index import LedgerIndex
 from memtrials.ledger import Ledger
@@ -178,7 +178,7 @@ class _Replay:
         self._foreign: dict[tuple[str, str, str], ForeignState] = {}
         self._prefixes: dict[tuple[str, str], _Prefix | None] = {}
         self._prefix_lengths: dict[str, int] = {}
-        self._declared: dict[tuple[str, str], Embedder] = {}
+        self._declared: dict[tuple[str, str], Offline] = {}
         self._given: dict[tuple[str, str], Given] = {}
         self._swept: dict[str, int] = {}
 

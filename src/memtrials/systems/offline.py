@@ -10,7 +10,6 @@ import hashlib
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memtrials.embeddings.base import Offline
 from memtrials.embeddings.controllable import Controllable
@@ -18,9 +17,6 @@ from memtrials.embeddings.frozen import FILE, Frozen, read_store
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.errors import UserError, unknown
 from memtrials.settings import Settings
-
-if TYPE_CHECKING:
-    pass
 
 HASHED = "deterministic-"
 """What stands before the number of dimensions of hashed words: `deterministic-256`."""

@@ -22,7 +22,7 @@ from memtrials.benchmarks.continuity.fixture import ABSTENTION, PATTERNS, Fixtur
 from memtrials.benchmarks.continuity.scoring import ROWS
 from memtrials.benchmarks.life import DECLARED, Known, Life, LifeEvent, Remember, Script, moment
 from memtrials.benchmarks.timeline import Session, Turn, turn_id
-from memtrials.embeddings.base import Embedder
+from memtrials.embeddings.base import Offline
 from memtrials.embeddings.controllable import Controllable
 from memtrials.embeddings.frozen import FILE, Frozen, read_store
 from memtrials.errors import UserError
@@ -195,7 +195,7 @@ def life(data: Path, benchmark: str, task: str, body: TaskBody) -> Script:
     return Script(Life(scenario.fixture_id, scenario.namespace, known), _steps(scenario), _digests(scenario))
 
 
-def vectors(data: Path, tasks: Sequence[str], settings: Settings) -> dict[str, Embedder]:
+def vectors(data: Path, tasks: Sequence[str], settings: Settings) -> dict[str, Offline]:
     """The vectors of scenarios, all of them settled. Those of frozen ones are in the store that EMBED_FILE names, for
     the catalogue in the one that comes with it. Raises UserError, naming the command that makes a store."""
     read = _fixture(data)
