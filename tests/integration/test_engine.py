@@ -22,6 +22,7 @@ from memtrials.errors import WorkFailedError
 from memtrials.llm import money
 from memtrials.llm.engine import ATTEMPTS, CONTENT_ATTEMPTS, ChatModel, Endpoint, Reply, without_thoughts
 from memtrials.llm.limits import FIRST, Gate
+from memtrials.records import Call
 from support.cli import call_cli, environment
 from support.model_server import KEY, ModelServer, Script, always, drop, error, in_turn, late, ok, raw
 from support.model_server import Reply as Sent
@@ -443,6 +444,32 @@ def test_a_reply_without_usage_is_taken_at_its_dearest(fetched: Path, table: dic
         arguments = ("answer", "--reader", "model-a", *ALL, "--max-cost", "9", "--trials", str(fetched))
         assert "reported no usage" in ended(call_cli(*arguments, env=server.environment()), 2).err
         assert len(server.requests) == 2
+
+
+def test_a_cap_holds_whatever_is_said_to_be_cached(fetched: Path, table: dict[str, Any]) -> None:
+    """A reply costs $0.02, all of its prompt at the full price, though 5000 of its 100 tokens would give $0.98 back."""
+    table["model-a"] = {"input": 200.0, "cached_input": 0.0, "output": 0.0}
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 5000}}
+    with ModelServer(always(ok("Use tamari.", usage=usage))) as server:
+        done = answer(server, fetched, *ALL, "--max-cost", "0.3", code=1)["done"]
+        assert done
+    (row,) = [r for r in stage(fetched, "status")["rows"] if r["reader"] and r["system"].startswith("bm25")]
+    assert row["usd"] == pytest.approx(0.02 * done)
+    assert row["usd"] <= 0.3
+
+
+def test_counts_beyond_all_measure_are_kept_as_far_as_a_ledger_can(fetched: Path) -> None:
+    usage = {"prompt_tokens": 2**63 - 1, "completion_tokens": 2**63 - 1}
+    with ModelServer(always(ok("", finish_reason="error", usage=usage))) as server:
+        assert answer(server, fetched, *ONE, code=1)["failed"] == 1
+    assert call_of(fetched, "failure")["prompt_tokens"] == 2**63 - 1
+
+
+def test_usage_of_a_reply_that_came_in_a_batch_is_read_alike() -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": -1, "prompt_tokens_details": {"cached_tokens": 101}}
+    model = ChatModel(Endpoint("m", "none"), {}, "reader")
+    call = model.take(200, ok("Yes.", usage=usage).body.decode(), Call(batch=True), lambda reply: reply.call)
+    assert (call.prompt_tokens, call.cached_tokens, call.completion_tokens) == (100, None, None)
 
 
 def test_a_dry_run_says_what_it_would_cost(fetched: Path, server: ModelServer, table: dict[str, Any]) -> None:

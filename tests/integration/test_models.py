@@ -326,7 +326,16 @@ def test_the_call_is_recorded_as_it_was(fetched: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "usage", [None, "much", [], {"prompt_tokens": "many"}, {"prompt_tokens": 3, "prompt_tokens_details": [1]}]
+    "usage",
+    [
+        None,
+        "much",
+        [],
+        {"prompt_tokens": "many"},
+        {"prompt_tokens": 3, "prompt_tokens_details": [1]},
+        {"prompt_tokens": 10**30, "completion_tokens": 2**63},
+        {"prompt_tokens": -1, "completion_tokens": -5},
+    ],
 )
 def test_usage_that_cannot_be_read_is_unknown_and_costs_no_answer(fetched: Path, usage: Any) -> None:
     with ModelServer(always(ok("Use tamari.", usage=usage))) as server:
@@ -334,6 +343,21 @@ def test_usage_that_cannot_be_read_is_unknown_and_costs_no_answer(fetched: Path,
     (record,) = records(fetched, "answer")
     assert not {"prompt_tokens", "completion_tokens"} & record["body"]["call"].keys()
     assert stage(fetched, "status")["rows"][0]["answered"] == 1  # and the ledger can be read
+
+
+@pytest.mark.parametrize("cached", [5000, -5000, 10**30])
+def test_more_cached_tokens_than_the_prompt_has_are_unknown(fetched: Path, cached: int) -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": -1},
+    }
+    with ModelServer(always(ok("Use tamari.", usage=usage))) as server:
+        answer(server, fetched, *ONE)
+    call = records(fetched, "answer")[0]["body"]["call"]
+    assert (call["prompt_tokens"], call["completion_tokens"]) == (100, 20)
+    assert not {"cached_tokens", "reasoning_tokens"} & call.keys()
 
 
 def test_a_lone_surrogate_in_a_reply_is_replaced_and_marked(fetched: Path) -> None:

@@ -53,6 +53,26 @@ def test_without_usage_the_cost_is_unknown_and_not_zero(tables: dict[str, Any]) 
     assert tokens_of(Call()) is None
 
 
+@pytest.mark.parametrize("cached", [101, 5000, -1])
+def test_cached_tokens_that_are_more_than_the_prompts_count_as_not_cached(tables: dict[str, Any], cached: int) -> None:
+    call = Call(prompt_tokens=100, cached_tokens=cached, completion_tokens=20)
+    assert cost(call, "m") == pytest.approx((100 * 2.0 + 20 * 8.0) / 1e6)  # 0.00036
+    assert cost(Call(prompt_tokens=100, cached_tokens=100, completion_tokens=0), "m") == pytest.approx(100 * 0.5 / 1e6)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"prompt_tokens": -1, "completion_tokens": 5},
+        {"prompt_tokens": 5, "completion_tokens": -1},
+        {"prompt_tokens": 5, "completion_tokens": 5, "wasted_prompt_tokens": -100},
+        {"prompt_tokens": 5, "completion_tokens": 5, "wasted_completion_tokens": -100},
+    ],
+)
+def test_no_cost_is_known_of_counts_below_zero(tables: dict[str, Any], counts: dict[str, int]) -> None:
+    assert cost(Call(**counts), "m") is None
+
+
 def test_what_a_call_in_a_batch_costs_stands_in_the_table(tables: dict[str, Any]) -> None:
     call = Call(prompt_tokens=1_000_000, completion_tokens=500_000, batch=True)
     assert cost(call, "m") == pytest.approx(6.0)  # no share is named, so the full price
@@ -108,6 +128,10 @@ def test_the_longest_reply_is_what_the_parameters_say() -> None:
         {"input": "much", "output": 1},
         {"input": None, "output": 1},
         {"input": 1, "output": 1, "batch": "half"},
+        {"input": -1, "output": 1},
+        {"input": 10**400, "output": 1},
+        {"input": 1, "output": float("nan")},
+        {"input": 1, "output": 1, "cached_input": float("inf")},
     ],
 )
 def test_a_malformed_price_is_named(tables: dict[str, Any], row: dict[str, Any]) -> None:

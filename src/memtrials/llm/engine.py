@@ -42,6 +42,8 @@ FRAMING = 200
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 """This machine: no proxy that HTTP_PROXY names leads there, and the client would ask it all the same [tried]."""
 PROVIDER = "https://api.openai.com/v1"
+MOST_TOKENS = 2**63 - 1
+"""The largest count that a ledger can hold."""
 
 _THOUGHTS = re.compile(r"(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+\s*", re.DOTALL)
 _UNOPENED = re.compile(r"\A(?:(?!<think).)*?</think(?:ing)?>\s*", re.DOTALL)
@@ -142,8 +144,8 @@ class _Tries:
     def waste(self, call: Call) -> None:
         """A reply was paid for and is of no use."""
         self.paid = call
-        self.wasted_prompt += call.prompt_tokens or 0
-        self.wasted_completion += call.completion_tokens or 0
+        self.wasted_prompt = min(self.wasted_prompt + (call.prompt_tokens or 0), MOST_TOKENS)
+        self.wasted_completion = min(self.wasted_completion + (call.completion_tokens or 0), MOST_TOKENS)
 
     def with_waste(self, call: Call) -> Call:
         """A usable reply's call with what was wasted before it."""
@@ -497,18 +499,25 @@ def without_thoughts(text: str) -> str:
 
 
 def _with_usage(call: Call, completion: _Completion, finish_reason: str | None) -> Call:
-    """The call with what the response says of it; counts that can't be read are unknown, the text is as good."""
+    """The call with what the response says of it; counts that can't be read or can't be are unknown, the text is as
+    good."""
     try:
         usage = msgspec.convert(completion.usage or {}, _Usage)
     except msgspec.ValidationError:
         usage = _Usage()
     prompt, completed = usage.prompt_tokens_details or _Details(), usage.completion_tokens_details or _Details()
+    sent = _count(usage.prompt_tokens)
     return msgspec.structs.replace(
         call,
         model_returned=completion.model,
         finish_reason=finish_reason,
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=prompt.cached_tokens,
-        completion_tokens=usage.completion_tokens,
-        reasoning_tokens=completed.reasoning_tokens,
+        prompt_tokens=sent,
+        cached_tokens=_count(prompt.cached_tokens, MOST_TOKENS if sent is None else sent),
+        completion_tokens=_count(usage.completion_tokens),
+        reasoning_tokens=_count(completed.reasoning_tokens),
     )
+
+
+def _count(tokens: int | None, most: int = MOST_TOKENS) -> int | None:
+    """A reported number of tokens; None for what can't be one."""
+    return tokens if tokens is not None and 0 <= tokens <= most else None

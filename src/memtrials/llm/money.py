@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -29,7 +30,9 @@ class Price:
     batch: float = 1.0
 
     def of(self, prompt: int, completion: int, cached: int = 0) -> float:
-        """Dollars for so many tokens; cached ones are part of the prompt's."""
+        """Dollars for so many tokens; cached ones are part of the prompt's, and none where they can't be."""
+        if not 0 <= cached <= prompt:
+            cached = 0
         return ((prompt - cached) * self.input + cached * self.cached_input + completion * self.output) / 1e6
 
 
@@ -45,10 +48,19 @@ def price(model: str, returned: str | None = None) -> Price | None:
         return None
     row = table[name]
     try:
-        batch = float(row.get("batch", table.get("batch", 1.0)))
-        return Price(float(row["input"]), float(row.get("cached_input", row["input"])), float(row["output"]), batch)
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}, [{name}]: input and output must be numbers, and batch, if given") from None
+        batch = row.get("batch", table.get("batch", 1.0))
+        return Price(*map(_amount, (row["input"], row.get("cached_input", row["input"]), row["output"], batch)))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        told = "input and output must be numbers, 0 or more, and so must cached_input and batch, if given"
+        raise UserError(f"{path}, [{name}]: {told}") from None
+
+
+def _amount(value: Any) -> float:
+    """A number from a table of prices. Raises TypeError, ValueError or OverflowError for what is none."""
+    amount = float(value)
+    if not 0 <= amount < math.inf:
+        raise ValueError(value)
+    return amount
 
 
 def window(model: str) -> int | None:
@@ -93,9 +105,12 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def cost(call: Call, model: str) -> float | None:
-    """Dollars of a call with everything it took, unusable replies included; None when price or usage is unknown."""
+    """Dollars of a call with everything it took, unusable replies included; None when price or usage is unknown, which
+    counts below 0 make it."""
     known = price(model, call.model_returned)
     if known is None or call.prompt_tokens is None or call.completion_tokens is None:
+        return None
+    if min(call.prompt_tokens, call.completion_tokens, call.wasted_prompt_tokens, call.wasted_completion_tokens) < 0:
         return None
     spent = known.of(call.prompt_tokens, call.completion_tokens, call.cached_tokens or 0)
     spent += known.of(call.wasted_prompt_tokens, call.wasted_completion_tokens)
