@@ -103,6 +103,9 @@ BAD: list[tuple[Change, str]] = [
         lambda s: s["qa"][0].update(category="temporal"),
         'qa[0]: field category is "temporal"',
     ),  # a name without its number
+    (lambda s: s["qa"][2].update(category=[1]), "qa[2]: field category is [1], not a number from 1 to 5"),
+    (lambda s: s["qa"][2].update(category={}), "qa[2]: field category is {}, not a number from 1 to 5"),
+    (lambda s: s["qa"][2].update(category=1.0), "qa[2]: field category is 1.0, not a number from 1 to 5"),
     (lambda s: s["qa"][0].pop("answer"), "qa[0]: field answer is missing"),
     (lambda s: s["qa"][1].update(answer=False), "qa[1]: field answer is a boolean"),
     (lambda s: s["qa"][1].update(answer=["2024"]), "qa[1]: field answer is an array"),

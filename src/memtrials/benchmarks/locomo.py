@@ -274,7 +274,7 @@ def _check_question(row: Any, where: str, problems: _Problems) -> None:
     if not isinstance(evidence, list) or not all(isinstance(element, str) for element in evidence):
         problems.add(where, "field evidence is missing or not an array of texts")
     category = row.get("category")
-    if isinstance(category, bool) or category not in CATEGORIES:
+    if not isinstance(category, int) or isinstance(category, bool) or category not in CATEGORIES:
         problems.add(where, f"field category is {json.dumps(category)}, not a number from 1 to 5")
         return
     if category == locomo_f1.ADVERSARIAL:
