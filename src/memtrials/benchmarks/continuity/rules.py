@@ -154,6 +154,8 @@ class _Life:
         surfaces = event.surface_texts
         if surfaces is not msgspec.UNSET:
             self._surfaces(event.text, surfaces)
+        for name in _repeated(event.entity_external_ids):
+            self.say("entity_external_ids", f"{name!r} is listed more than once")
         for name in event.entity_external_ids:
             if self.kinds.get(name) != "entity":
                 self.say("entity_external_ids", f"entity {name!r} isn't declared")
@@ -249,6 +251,8 @@ class _Life:
     def _written(self, field: str, text: str) -> None:
         if not text:
             self.say(field, "an empty text")
+        elif not text.strip():
+            self.say(field, "a blank text")
 
     def _share(self, field: str, value: float) -> None:
         if not (math.isfinite(value) and 0 <= value <= 1):
