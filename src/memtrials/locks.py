@@ -13,7 +13,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from math import gcd
 from pathlib import Path
 
@@ -62,50 +62,71 @@ def claims_meet(one: Claim, other: Claim) -> bool:
 
 @contextmanager
 def hold(ledger: Path, claims: Collection[Claim], shard: Shard | None) -> Iterator[None]:
-    """Hold these claims while the block runs. Raises UserError, naming the holder, when a live one meets them."""
+    """Hold these claims while the block runs. Raises UserError, naming the holder, when a live one meets them; and when
+    a lock can't be written."""
     folder = _folder(ledger)
-    folder.mkdir(exist_ok=True)
-    mine = FileLock(folder / f"{os.getpid()}-{secrets.token_hex(4)}.lock")
-    with FileLock(folder / "list"):
-        for holder in _living(folder):
-            _refuse_if_met(ledger, holder, claims, shard)
-        mine.acquire()
-        text = Holder(
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            start=now(),
-            command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-            shard=None if shard is None else (shard.k, shard.n),
-            claims=tuple(claims),
-        )
-        Path(mine.lock_file).write_bytes(msgspec.json.encode(text))
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.lock"
+    mine = FileLock(path)
     try:
+        with _writing(path):
+            folder.mkdir(exist_ok=True)
+            with FileLock(folder / "list"):
+                for holder in _living(folder):
+                    _refuse_if_met(ledger, holder, claims, shard)
+                mine.acquire()
+                text = Holder(
+                    pid=os.getpid(),
+                    host=socket.gethostname(),
+                    start=now(),
+                    command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+                    shard=None if shard is None else (shard.k, shard.n),
+                    claims=tuple(claims),
+                )
+                path.write_bytes(msgspec.json.encode(text))
         yield
     finally:
-        Path(mine.lock_file).unlink(missing_ok=True)
+        with suppress(OSError):  # whoever comes next removes one that stays
+            path.unlink()
         mine.release()
 
 
 @contextmanager
 def idle(ledger: Path, stage: str, system: str) -> Iterator[bool]:
-    """Whether nobody works at that stage on a system; while the block runs nobody can begin to."""
+    """Whether nobody works at that stage on a system; while the block runs nobody can begin to. Raises UserError when a
+    lock can't be written."""
     folder = _folder(ledger)
-    folder.mkdir(exist_ok=True)
-    with FileLock(folder / "list"):
-        yield not any((c.stage, c.system) == (stage, system) for holder in _living(folder) for c in holder.claims)
+    with ExitStack() as alone:
+        with _writing(folder):
+            folder.mkdir(exist_ok=True)
+            alone.enter_context(FileLock(folder / "list"))
+            claims = [claim for holder in _living(folder) for claim in holder.claims]
+        yield not any((claim.stage, claim.system) == (stage, system) for claim in claims)
 
 
 def holders(ledger: Path) -> list[Holder]:
-    """The live processes that hold claims on this ledger."""
+    """The live processes that hold claims on this ledger. Raises UserError when a lock can't be written."""
     folder = _folder(ledger)
     if not folder.is_dir():
         return []
-    with FileLock(folder / "list"):
+    with _writing(folder), FileLock(folder / "list"):
         return list(_living(folder))
 
 
 def _folder(ledger: Path) -> Path:
     return ledger.with_name(ledger.name + ".locks")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what goes wrong with a lock so that the user can act on it; path: for an error that names no file. Raises
+    UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or path}: this lock can't be written ({error.strerror or error}); make room or fix it, "
+            "then run again"
+        ) from None
 
 
 def _living(folder: Path) -> Iterator[Holder]:

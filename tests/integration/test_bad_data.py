@@ -335,6 +335,13 @@ NUMBERS = [
     ["fetch", "--sample", "3"],
     ["answer", "--workers", "0"],
     ["answer", "--split", "train"],
+    ["answer", "--max-cost", "-1"],
+    ["answer", "--max-cost", "nan"],
+    ["answer", "--max-cost", "inf"],
+    ["replay", "--timeout", "nan"],
+    ["replay", "--timeout", "inf"],
+    ["metrics", "--margin", "inf"],
+    ["audit", "score", "items.jsonl", "--rates", "nan", "0.9"],
     ["judge", "--repeat", "1.5"],
     ["metrics", "--format", "xml"],
     ["metrics", "--by", "mood"],
@@ -352,6 +359,19 @@ def test_a_value_out_of_range(judged: Path, arguments: Sequence[str]):
     named = next((a for a in arguments if a.startswith("--")), arguments[-1])
     refused_alone(call_cli(*arguments, *trials), "" if arguments == ["replay"] else named)
     assert state_of(judged.parent) == before
+
+
+# Locks
+
+
+def test_a_file_where_the_locks_should_be(built: Path):
+    folder = built.with_name("trials.json.locks")
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    folder.touch()
+    finished = call_cli("replay", "bm25", "--trials", str(built), "--quiet")
+    refused_alone(finished, f"{folder}: this lock can't be written (", "make room or fix it, then run again")
 
 
 # A system's TOML file

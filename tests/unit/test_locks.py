@@ -1,8 +1,10 @@
 """Who may work at once: which shards and claims meet, what a newcomer is told, and what a dead process leaves."""
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -18,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtrials.errors import UserError
-from memtrials.locks import Claim, claims_meet, hold, holders, shards_meet
+from memtrials.locks import Claim, claims_meet, hold, holders, idle, shards_meet
 from memtrials.selection import Shard
 from support.cli import Finished, environment, run_cli
 
@@ -235,6 +237,52 @@ def test_the_lock_file_says_who_and_goes_when_the_work_ends(ledger: Path):
 def test_the_lock_file_goes_when_the_work_fails(ledger: Path):
     with pytest.raises(ZeroDivisionError), hold(ledger, [REPLAY], None):
         raise ZeroDivisionError
+    assert lock_files(ledger) == []
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_said_in_one_line_and_leaves_no_lock_file(ledger: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    said = refused(ledger, REPLAY)
+    assert said is not None
+    assert re.fullmatch(
+        rf"{ledger}\.locks/{os.getpid()}-\w{{8}}\.lock: this lock can't be written \(No space left on device\); "
+        r"make room or fix it, then run again",
+        said,
+    )
+    assert lock_files(ledger) == []
+    monkeypatch.undo()
+    assert refused(ledger, REPLAY) is None
+
+
+@pytest.mark.parametrize("why", ["a file for the folder", "a folder for the list", "no folder for the ledger"])
+def test_a_lock_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path, why: str):
+    ledger = tmp_path / "there" / "trials.json"
+    folder = place = ledger.with_name("trials.json.locks")
+    if why == "a file for the folder":
+        folder.parent.mkdir()
+        folder.touch()
+    elif why == "a folder for the list":
+        place = folder / "list"
+        place.mkdir(parents=True)
+        with pytest.raises(UserError, match=rf"^{place}: this lock can't be written \("):
+            holders(ledger)
+    told = refused(ledger, REPLAY)
+    assert told is not None
+    assert told.startswith(f"{place}: this lock can't be written (")
+    with pytest.raises(UserError, match=rf"^{place}: this lock can't be written \("), idle(ledger, "replay", "bm25-1"):
+        pass
+    assert lock_files(ledger) == []
+
+
+def test_what_fails_in_the_work_is_not_taken_for_the_lock(ledger: Path):
+    with pytest.raises(OSError, match="No space"), hold(ledger, [REPLAY], None):
+        full()
+    with pytest.raises(OSError, match="No space"), idle(ledger, "replay", "bm25-1"):
+        full()
     assert lock_files(ledger) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from memtrials.stages.common import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", float | None, tuple[float, ...] | None)
 
 COUNT = click.IntRange(min=1)
 FILE = click.Path(path_type=Path)
@@ -49,6 +51,14 @@ def _workers(context: click.Context, parameter: click.Parameter, value: str | No
 def _budgets(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[int, ...]:
     """Numbers of 1 or more, with commas between them or one by one."""
     return tuple(COUNT(part, parameter, context) for some in value for part in some.split(","))
+
+
+def finite(context: click.Context, parameter: click.Parameter, value: N) -> N:
+    """Numbers as given but NaN, which is in every range of click's, and the infinite: no cap and no margin is."""
+    for number in value if isinstance(value, tuple) else (value,):
+        if number is not None and not math.isfinite(number):
+            raise click.BadParameter(f"{number} is not a finite number.")
+    return value
 
 
 asking = with_options(
@@ -104,7 +114,12 @@ release_option = click.option(
 )
 connecting = with_options(
     [
-        click.option("--timeout", type=click.FloatRange(min=1), help="Seconds for one request to a memory service."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=1),
+            callback=finite,
+            help="Seconds for one request to a memory service.",
+        ),
         click.option("--max-retries", type=COUNT, help="Attempts of one request to a memory service."),
     ]
 )
@@ -114,7 +129,10 @@ model_path_option = click.option(
 capping = with_options(  # caps count what the ledger has spent in the stage already, under the same configuration
     [
         click.option(
-            "--max-cost", type=click.FloatRange(min=0, min_open=True), help="Stop a stage before so many dollars."
+            "--max-cost",
+            type=click.FloatRange(min=0, min_open=True),
+            callback=finite,
+            help="Stop a stage before so many dollars.",
         ),
         click.option("--max-requests", type=COUNT, help="Stop a stage before more requests than this."),
     ]
@@ -139,7 +157,12 @@ prompting = with_options(
 )
 contrasting = with_options(
     [
-        click.option("--margin", type=float, help="Also test whether they are no further apart, in the metric's unit."),
+        click.option(
+            "--margin",
+            type=float,
+            callback=finite,
+            help="Also test whether they are no further apart, in the metric's unit.",
+        ),
         click.option(
             "--allow-unlike", is_flag=True, help="Also between unlike data, fetch configurations, prompts or judges."
         ),

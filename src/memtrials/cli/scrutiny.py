@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from memtrials.cli.options import COUNT, FILE, emit, json_option, options_of, selected, selecting, trials_option
+from memtrials.cli.options import COUNT, FILE, emit, finite, json_option, options_of, selected, selecting, trials_option
 from memtrials.cli.root import cli
 
 
@@ -83,6 +83,7 @@ def audit_sample(
 @click.option(
     "--rates",
     type=(click.FloatRange(0, 1), click.FloatRange(0, 1)),
+    callback=finite,
     help="The judge's sensitivity and specificity from a simple random sample or from outside: Rogan-Gladen's share.",
 )
 @json_option
