@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,26 @@ def verified(seal: Path, trials: Path, *arguments: str, code: int = 0) -> dict[s
     finished = ended(call_cli("verify", str(seal), "--trials", str(trials), "--json", *arguments), code)
     found: dict[str, Any] = json.loads(finished.out)
     return found
+
+
+@pytest.fixture(scope="module")
+def seal_of_judged(ledgers: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("seals") / "seal.json"
+    ended(call_cli("seal", "--trials", str(ledgers["judge"]), "--out", str(out)))
+    return out
+
+
+@pytest.fixture
+def copy(seal_of_judged: Path, tmp_path: Path) -> Path:
+    """A seal of `ledgers["judge"]`, to be changed."""
+    return Path(shutil.copy(seal_of_judged, tmp_path))
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a seal or plan as somebody with an editor would."""
+    content = json.loads(path.read_text("utf-8"))
+    change(content)
+    path.write_text(json.dumps(content))
 
 
 def number(found: dict[str, Any], system: str, metric: str = METRIC) -> dict[str, Any]:
@@ -223,9 +245,131 @@ def test_a_number_edited_in_the_seal_is_not_what_the_records_give(judged: Path):
 def test_a_number_left_out_of_the_seal_is_told(judged: Path):
     out = sealed(judged)
     content = json.loads(out.read_text("utf-8"))
+    count = len(content["headline"])
     del content["headline"][0]
     out.write_text(json.dumps(content))
+    (failure,) = verified(out, judged, code=1)["failures"]
+    assert failure.startswith("title: ")
+    content["seal"] = content["seal"].replace(f"{count} numbers", f"{count - 1} numbers")
+    out.write_text(json.dumps(content))
     assert verified(out, judged)["warnings"] == ["left out of the seal: 1 numbers that the sealed records hold"]
+
+
+def test_a_false_title_is_told_and_not_repeated_as_the_title(judged: Path):
+    out = sealed(judged)
+    edited(out, lambda content: content.update(seal="class P: published protocol; 10 numbers of 3 systems on all"))
+    finished = ended(call_cli("verify", str(out), "--trials", str(judged)), 1)
+    first, *_, failure, outcome = finished.out.splitlines()
+    assert first == "class R: rule, no model; 10 numbers of 3 systems on inmind@sample"
+    assert failure.startswith('failed: title: "class P: published protocol; 10 numbers')
+    assert outcome == "not verified"
+
+
+def configuration(content: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a seal gives of the first configuration."""
+    found: dict[str, Any] = next(iter(content["configurations"].values()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c["data"]["inmind@sample"].update(sha256="0" * 64), "data inmind@sample: not what .*: sha256$"),
+        (lambda c: c["data"]["inmind@sample"].pop("known"), "data inmind@sample: not what .*: known$"),
+        (lambda c: c["data"].clear(), "data inmind@sample: left out of the seal$"),
+        (lambda c: c["data"].update(other={}), "data other: not in the sealed records$"),
+        (lambda c: configuration(c)["settings"].update(k=99), "configurations .*: not what .*: settings$"),
+        (lambda c: configuration(c).update(name="best", more=1), "configurations .*: not what .*: name, more$"),
+        (lambda c: c["configurations"].popitem(), "configurations .*: left out of the seal$"),
+        (lambda c: c["configurations"].update(other={}), "configurations other: not in the sealed records$"),
+        (
+            lambda c: c["ledger"].update(records=100_000),
+            "ledger: .* first 100000 records are: records 100000 sealed, 184 computed$",
+        ),
+        (lambda c: c["ledger"].update(records=0), r"ledger: .* are: bytes \d+ sealed, 0 computed; last_id"),
+        (lambda c: c["ledger"].update(records=183), r"ledger: .* are: bytes \d+ sealed, \d+ computed; last_id"),
+        (lambda c: c["ledger"].update(last_id="x"), 'ledger: .* are: last_id "x" sealed, '),
+        (lambda c: c["ledger"].update(bytes=0, sha256=sha256(b"").hexdigest()), "ledger: .* are: bytes 0 sealed, "),
+        (lambda c: c["fingerprints"].popitem(), "fingerprints: not those of the sealed records$"),
+        (lambda c: c["headline"].append(c["headline"][0]), "headline: some numbers are sealed twice$"),
+        (lambda c: c["headline"].clear(), "headline: no number is sealed, 10 computed$"),
+        (lambda c: c["headline"][0].update(value=float("inf")), ".*: value Infinity sealed, 0.75 computed$"),
+        (lambda c: c["headline"][0].update(judge="unknown-1"), ".* / unknown-1: .*: there is no such number$"),
+        (lambda c: c["headline"][0].update({"class": "P"}), '.*: class "P" sealed, "R" computed$'),
+    ],
+)
+def test_what_a_seal_says_falsely_is_named(
+    ledgers: dict[str, Path], copy: Path, change: Callable[[dict[str, Any]], Any], says: str
+):
+    edited(copy, change)
+    told = [
+        failure for failure in verified(copy, ledgers["judge"], code=1)["failures"] if not failure.startswith("title: ")
+    ]
+    assert len(told) == 1
+    assert re.match(says, told[0]), told
+
+
+def test_a_seal_of_nothing_is_not_verified(judged: Path):
+    out = sealed(judged)
+    nothing = {"bytes": 0, "records": 0, "last_id": None, "sha256": sha256(b"").hexdigest()}
+    title = "no class: neither reader nor judge; 0 numbers of 0 systems on "
+    edited(out, lambda c: c.update(seal=title, ledger=c["ledger"] | nothing, headline=[], data={}, configurations={}))
+    assert verified(out, judged, code=1)["failures"] == ["headline: no number is sealed, 0 computed"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.update(form="1"), "`$.form`"),
+        (lambda c: c.update(form=0), "`$.form`"),
+        (lambda c: c.update(seal=1), "`$.seal`"),
+        (lambda c: c.update(ledger=[]), "`$.ledger`"),
+        (lambda c: c["ledger"].pop("sha256"), "missing required field `sha256` - at `$.ledger`"),
+        (lambda c: c["ledger"].update(bytes="5"), "`$.ledger.bytes`"),
+        (lambda c: c["ledger"].update(records=-1), "`$.ledger.records`"),
+        (lambda c: c.update(selection={"sample": "x"}), "`$.selection.sample`"),
+        (lambda c: c.update(selection={"shard": [1, 0]}), "a shard 1 of 0"),
+        (lambda c: c["headline"][0].pop("part"), "missing required field `part` - at `$.headline[0]`"),
+        (lambda c: c["headline"][0].pop("system_name"), "missing required field `system_name` - at `$.headline[0]`"),
+        (lambda c: c["headline"][1].update(value="x"), "`$.headline[1].value`"),
+        (lambda c: c["headline"][0].update({"class": "Z"}), "`$.headline[0].class`"),
+        (lambda c: c.update(headline={}), "`$.headline`"),
+        (lambda c: c.pop("data"), "missing required field `data`"),
+        (lambda c: c.update(data={"inmind@sample": None}), "`$.data[...]`"),
+        (lambda c: c.update(configurations=[]), "`$.configurations`"),
+        (lambda c: c.update(fingerprints=[]), "`$.fingerprints`"),
+    ],
+)
+def test_a_malformed_seal_is_refused_in_one_line(
+    ledgers: dict[str, Path], copy: Path, change: Callable[[dict[str, Any]], Any], says: str
+):
+    edited(copy, change)
+    for arguments in ((), ("--trials", str(ledgers["judge"]))):
+        (line,) = ended(call_cli("verify", str(copy), *arguments), 2).err.splitlines()
+        assert line.startswith(f"memtrials: {copy}: not the seal of a ledger (")
+        assert says in line
+        assert line.endswith("; `memtrials seal` writes one")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "nul\0.json", "../other.json"])
+def test_a_ledger_whose_sealed_name_is_none_is_looked_for_as_for_every_command(
+    ledgers: dict[str, Path], copy: Path, name: str
+):
+    edited(copy, lambda c: c["ledger"].update(name=name))
+    assert verified(copy, ledgers["judge"])["verified"]
+    assert ended(call_cli("verify", str(copy)), 2).err.count("\n") == 1
+
+
+def test_a_seal_or_plan_of_a_newer_form_asks_for_a_newer_version(judged: Path):
+    out = sealed(judged)
+    ended(plan(judged, "hybrid"))
+    planned = judged.with_name("trials.plan.json")
+    edited(planned, lambda c: c.update(form=2, budget="another"))
+    (line,) = ended(call_cli("verify", str(out), "--plan", str(planned)), 2).err.splitlines()
+    assert line == f"memtrials: {planned}: a plan of form 2, this version reads up to 1; update memtrials"
+    edited(out, lambda c: c.update(form=2, ledger="another"))
+    (line,) = ended(call_cli("verify", str(out)), 2).err.splitlines()
+    assert line == f"memtrials: {out}: a seal of form 2, this version reads up to 1; update memtrials"
 
 
 # --- what verdicts may have been chosen by ----------------------------------------------------------------------
@@ -376,12 +520,69 @@ def test_verdicts_of_others_are_in_the_plan(judged: Path):
 
 def test_a_plan_of_another_ledger_is_not_taken_for_one_of_this(fetched: Path):
     ended(plan(fetched, "bm25"))
-    path = fetched.with_name("trials.plan.json")
-    content = json.loads(path.read_text("utf-8"))
-    content["ledger"]["sha256"] = "0" * 64
-    path.write_text(json.dumps(content))
+    edited(fetched.with_name("trials.plan.json"), lambda c: c["ledger"].update(sha256="0" * 64))
     stage(fetched, "judge")
     assert kept(fetched)["before any verdict"] is False
+
+
+def test_a_plan_that_says_it_was_made_of_fewer_records_is_not_believed(fetched: Path):
+    ended(plan(fetched, "bm25"))
+    edited(fetched.with_name("trials.plan.json"), lambda c: c["ledger"].update(records=0))
+    stage(fetched, "judge")
+    assert kept(fetched)["before any verdict"] is False
+
+
+NO_PLANS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    *(
+        (lambda c, name=name: c.pop(name), f"missing required field `{name}`")
+        for name in ("benchmark", "data", "selection", "reader", "judge", "n", "repeat", "budget")
+    ),
+    *(
+        (lambda c, name=name, value=value: c.update({name: value}), f"`$.{name}")
+        for name, value in (
+            ("form", "1"),
+            ("ledger", []),
+            ("ledger", {"records": 1}),
+            ("benchmark", 5),
+            ("primary", None),
+            ("systems", ["bm25"]),
+            ("systems", {"bm25": 1}),
+            ("comparisons", {}),
+            ("comparisons", [["bm25"]]),
+            ("n", "8"),
+            ("repeat", -1),
+            ("selection", {"limit": "x"}),
+            ("budget", 5),
+            ("budget", {"max_cost": "x", "max_requests": None}),
+        )
+    ),
+    (lambda c: c.update(comparisons=[["bm25", "other"]]), "`comparisons` name 'bm25', 'other'"),
+]
+
+
+def test_a_malformed_plan_is_refused_in_one_line(judged: Path):
+    ended(plan(judged, "hybrid"))
+    path, out = judged.with_name("trials.plan.json"), sealed(judged)
+    whole = path.read_text("utf-8")
+    for change, says in NO_PLANS:
+        path.write_text(whole)
+        edited(path, change)
+        (line,) = ended(call_cli("verify", str(out), "--trials", str(judged), "--plan", str(path)), 2).err.splitlines()
+        assert line.startswith(f"memtrials: {path}: not a plan (")
+        assert says in line
+        assert line.endswith("; `memtrials plan` writes one")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"benchmark": "inmint@sample"}, "unknown benchmark"), ({"primary": "directverbatim"}, "unknown metric in ")],
+)
+def test_a_plan_of_what_there_is_not_is_refused_in_one_line(judged: Path, change: dict[str, str], says: str):
+    ended(plan(judged, "hybrid"))
+    path = judged.with_name("trials.plan.json")
+    edited(path, lambda c: c.update(change))
+    (line,) = ended(call_cli("verify", str(sealed(judged)), "--plan", str(path)), 2).err.splitlines()
+    assert says in line
 
 
 @pytest.mark.parametrize(

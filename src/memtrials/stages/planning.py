@@ -21,7 +21,8 @@ from memtrials.ledger import Ledger
 from memtrials.llm.money import cost
 from memtrials.records import AnswerBody, Call, FailureBody, Header, VerdictBody, now
 from memtrials.sealing import prefix
-from memtrials.sealing.files import file_sha256, read_object, write_once
+from memtrials.sealing.contents import read_content
+from memtrials.sealing.files import file_sha256, write_once
 from memtrials.sealing.findings import Kept
 from memtrials.selection import Chosen, choose
 from memtrials.stages.common import Options
@@ -140,12 +141,11 @@ def _verdicts(
 
 
 def kept(path: Path, seal: Mapping[str, Any], trials: Path) -> list[Kept]:
-    """What a sealed ledger kept of a plan, one after the other. Raises UserError when the file isn't a plan."""
-    content = read_object(path)
-    if not {"plan", "form", "primary", "systems", "comparisons", "ledger"} <= content.keys():
-        raise UserError(f"{path}: not a plan; `memtrials plan` writes one")
-    if content["form"] > FORM:
-        raise UserError(f"{path}: a plan of form {content['form']}, this version reads up to {FORM}; update memtrials")
+    """What a sealed ledger kept of a plan, one after the other. Raises UserError when the file isn't a plan, is one of a
+    newer form, or names what there isn't."""
+    content = read_content(path, "plan", FORM)
+    if content["primary"] not in (known := [m.name for m in benchmarks.find(content["benchmark"]).metrics]):
+        raise unknown(f"metric in {path}", content["primary"], known)
     with Ledger.open(trials, first=seal["ledger"]["records"]) as ledger:
         index = LedgerIndex(ledger)
         rows = [r for r in seal["headline"] if r["benchmark"] == content["benchmark"] and not r["part"]]
@@ -167,9 +167,11 @@ def kept(path: Path, seal: Mapping[str, Any], trials: Path) -> list[Kept]:
 
 def _beforehand(content: Mapping[str, Any], index: LedgerIndex) -> Kept:
     was = content["ledger"]
-    if was["records"] > len(index.ledger.headers) or not prefix.is_intact(index.ledger.path, was):
+    with Ledger.open(index.ledger.path, first=was["records"]) as then:
+        is_so = {**was, **prefix.describe(then), "name": was["name"]} == was
+    if was["records"] > len(index.ledger.headers) or not is_so:
         return Kept("before any verdict", False, "the plan was made for another ledger, or this one was changed")
-    chosen = choose(index, selection_of(content["selection"]), "unit")
+    chosen = choose(index, selection_of(content), "unit")
     questions = _questions(index, content["benchmark"], content["primary"], chosen)
     before = _verdicts(index, index.ledger.headers[: was["records"]], content["benchmark"], questions)
     known = sum(before.get(name, 0) for name in content["systems"])

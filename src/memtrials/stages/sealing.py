@@ -1,7 +1,8 @@
 """seal and verify: what a ledger said, so that anyone can tell later whether it still does.
 
 A seal is one JSON file whose first line says what class of numbers it holds. It is cited by its own SHA-256, which
-stands nowhere in it. `verify` checks the ledger's bytes and computes every number again in three ways.
+stands nowhere in it. `verify` checks the ledger's bytes and what the seal says of them, and computes every number again
+in three ways.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from memtrials.metrics.numbers import Cell
 from memtrials.records import now, sha256, text_sha256
 from memtrials.report.tables import CLASSES, as_json
 from memtrials.sealing import prefix
+from memtrials.sealing.contents import read_content
 from memtrials.sealing.environment import environment
-from memtrials.sealing.files import changed_files, file_sha256, read_object, write_once
+from memtrials.sealing.files import changed_files, file_sha256, write_once
 from memtrials.sealing.findings import Recomputed, Verified, is_same
 from memtrials.sealing.scrutiny import Family, Scrutiny, family, scrutinise, warnings
 from memtrials.selection import Selection
@@ -75,8 +77,7 @@ def sealed(ledger: Ledger, options: Options) -> dict[str, Any]:
         "ledger": prefix.describe(ledger),
         "selection": flags_of(options.selection),
         "headline": rows,
-        "data": {name: _data(index, name) for name in index.benchmarks},
-        "configurations": {name: _configuration(index, name) for name in index.configs},
+        **_made_with(index),
         "environment": environment(),
         "fingerprints": prefix.fingerprints(ledger),
     }
@@ -90,6 +91,7 @@ def headline(index: LedgerIndex, options: Options, view: View | None = None) -> 
 
 
 def _title(rows: Sequence[Mapping[str, Any]], selection: Selection) -> str:
+    """The first line of a seal. `verify` compares it, so other words for the same numbers are another form."""
     classes = dict.fromkeys(row["class"] for row in rows if row["class"])
     meaning = ", ".join(f"class {c}: {CLASSES[c]}" for c in classes) or "no class: neither reader nor judge"
     counts = {what: list(dict.fromkeys(row[what] for row in rows)) for what in ("benchmark", "system")}
@@ -105,12 +107,19 @@ def flags_of(selection: Selection) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != usual[name]}
 
 
-def selection_of(flags: Mapping[str, Any]) -> Selection:
-    """The selection of these flags, as a seal or plan holds them. Raises UserError for any other."""
-    try:
-        return msgspec.convert(flags, Selection)
-    except msgspec.ValidationError as error:
-        raise UserError(f"the sealed selection isn't one ({error})") from None
+def selection_of(content: Mapping[str, Any]) -> Selection:
+    """The selection of a seal or plan that was checked."""
+    return msgspec.convert(content["selection"], Selection)
+
+
+def _made_with(index: LedgerIndex) -> dict[str, dict[str, Any]]:
+    """The data of every benchmark and every configuration, as JSON has them."""
+    found = {
+        "data": {name: _data(index, name) for name in index.benchmarks},
+        "configurations": {name: _configuration(index, name) for name in index.configs},
+    }
+    plain: dict[str, dict[str, Any]] = json.loads(_compact(found))
+    return plain
 
 
 def _data(index: LedgerIndex, benchmark: str) -> dict[str, Any]:
@@ -157,29 +166,33 @@ def _compact(value: Any) -> str:
 
 def read_seal(path: Path) -> dict[str, Any]:
     """A seal of a ledger. Raises UserError when the file isn't one, or of a newer form."""
-    content = read_object(path)
-    if not {"seal", "form", "ledger", "selection", "headline", "fingerprints"} <= content.keys():
-        raise UserError(f"{path}: not the seal of a ledger; `memtrials seal` writes one")
-    if content["form"] > FORM:
-        raise UserError(f"{path}: a seal of form {content['form']}, this version reads up to {FORM}; update memtrials")
-    return content
+    return read_content(path, "seal", FORM)
 
 
 def ledger_of(path: Path, content: Mapping[str, Any]) -> Path | None:
     """The ledger beside a seal that has the name it had then, if it is there."""
-    beside = path.with_name(str(content["ledger"]["name"]))
+    beside = path.parent / Path(content["ledger"]["name"]).name
     return beside if beside.is_file() else None
 
 
 def verify(path: Path, content: Mapping[str, Any], trials: Path, settings: Settings) -> Verified:
     """Compare a ledger with its seal. path, content: the seal. Raises UserError for a ledger that can't be read."""
-    found = Verified(str(content["seal"]), file_sha256(path))
+    options = Options(trials, settings, selection_of(content))
+    found = Verified(_title(content["headline"], options.selection), file_sha256(path))
+    if content["seal"] != found.seal:
+        found.failures.append(f"title: {_compact(content['seal'])}, but what is sealed is {_compact(found.seal)}")
     was = content["ledger"]
     if not prefix.is_intact(trials, was):
-        found.failures = prefix.differences(trials, was, content["fingerprints"])
+        found.failures += prefix.differences(trials, was, content["fingerprints"])
         return found
-    options = Options(trials, settings, selection_of(content["selection"]))
     with Ledger.open(trials, first=was["records"]) as ledger, Ledger.open(trials) as whole:
+        if differing := _differing(was, {k: v for k, v in prefix.describe(ledger).items() if k != "name"}):
+            found.failures.append(f"ledger: not what its first {was['records']} records are: {'; '.join(differing)}")
+            return found
+        if content["fingerprints"] != prefix.fingerprints(ledger):
+            found.failures.append("fingerprints: not those of the sealed records")
+        for part, computed in _made_with(LedgerIndex(ledger)).items():
+            found.failures += _untrue(part, content[part], computed)
         _recompute(found, content, ledger, options)
         found.facts.append(_unsealed(ledger, whole))
         looked = scrutinise(LedgerIndex(ledger, void_too=True))
@@ -205,7 +218,11 @@ def _recompute(found: Verified, content: Mapping[str, Any], ledger: Ledger, opti
             found.failures.append(f"{one.name}: not what is computed from the sealed records: {'; '.join(differing)}")
     sealed_places = {_place(row) for row in content["headline"]}
     missing = [place for place in published if place not in sealed_places]
-    if missing:
+    if len(sealed_places) < len(content["headline"]):
+        found.failures.append("headline: some numbers are sealed twice")
+    if not sealed_places:
+        found.failures.append(f"headline: no number is sealed, {len(published)} computed")
+    elif missing:
         found.warnings.append(f"left out of the seal: {len(missing)} numbers that the sealed records hold")
 
 
@@ -228,6 +245,22 @@ def _differing(row: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _untrue(part: str, sealed: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
+    """What a part of a seal says that isn't so by the sealed records, a line for each entry."""
+    said = []
+    for name in dict.fromkeys((*sealed, *computed)):
+        if name not in computed:
+            said.append(f"{part} {name}: not in the sealed records")
+        elif name not in sealed:
+            said.append(f"{part} {name}: left out of the seal")
+        elif not is_same(one := sealed[name], other := computed[name]):
+            wrong = [
+                key for key in dict.fromkeys((*one, *other)) if not is_same(one.get(key, ...), other.get(key, ...))
+            ]
+            said.append(f"{part} {name}: not what is in the sealed records: {', '.join(wrong)}")
+    return said
+
+
 def _unsealed(ledger: Ledger, whole: Ledger) -> str:
     added = whole.headers[len(ledger.headers) :]
     if not added:
@@ -245,7 +278,8 @@ def _shown(index: LedgerIndex, rows: Iterable[Mapping[str, Any]]) -> dict[Family
     shown: dict[Family, set[Cell]] = defaultdict(set)
     for row in rows:
         cell = Cell(*(row[name] for name in Cell._fields))
-        if cell.judge is not None:
+        known = {cell.system, cell.reader or cell.judge, cell.judge} <= index.configs.keys()
+        if cell.judge is not None and known:
             shown[family(index, cell, row["metric"])].add(cell)
     return dict(shown)
 
