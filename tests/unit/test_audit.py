@@ -6,7 +6,7 @@ import pytest
 
 from memtrials.metrics import audit
 from memtrials.metrics.audit import allocate, corrected, rogan_gladen, sensitivity, specificity, values
-from memtrials.metrics.statistics import clustered_variance
+from memtrials.metrics.statistics import clustered_variance, student_quantile, wilson_bounds
 
 ACCEPTED, REJECTED = 1.0, 0.0
 
@@ -86,6 +86,35 @@ def test_labels_that_are_all_alike_leave_room_for_others() -> None:
     assert found.estimate == pytest.approx(0.8)
     assert found.interval is not None
     assert found.interval[1] - found.interval[0] > 0.07
+
+
+@pytest.mark.parametrize(("right", "audited"), [(0, 0), (2, 2), (10, 10)])
+def test_a_judge_that_accepts_nothing_has_rates_that_no_label_changes(right: int, audited: int) -> None:
+    """It accepts no right answer and rejects every wrong one; how far that is to be trusted the audited items say."""
+    strata = {(REJECTED, n): REJECTED for n in range(50)}
+    labels = {(REJECTED, n): float(n < right) for n in range(10)}
+    clusters = {question: str(question) for question in strata}
+    found = sensitivity(strata, labels, clusters, {ACCEPTED})
+    assert (found.estimate, found.audited) == (0.0 if right else None, audited)
+    quantile = student_quantile(0.95, 49)
+    if right:
+        assert found.interval == pytest.approx(wilson_bounds(0.0, audited, quantile))
+    other = specificity(strata, labels, clusters, {ACCEPTED})
+    assert other.estimate == (1.0 if right < 10 else None)
+    if right < 10:
+        assert other.interval == pytest.approx(wilson_bounds(1.0, 10 - right, quantile))
+    assert corrected(strata, labels, clusters).interval is not None
+
+
+def test_a_judge_that_accepts_everything_mirrors_it() -> None:
+    strata = {(ACCEPTED, n): ACCEPTED for n in range(50)}
+    labels = {(ACCEPTED, n): float(n < 8) for n in range(10)}
+    clusters = {question: str(question) for question in strata}
+    quantile = student_quantile(0.95, 49)
+    right, wrong = (rate(strata, labels, clusters, {ACCEPTED}) for rate in (sensitivity, specificity))
+    assert (right.estimate, wrong.estimate) == (1.0, 0.0)
+    assert right.interval == pytest.approx(wilson_bounds(1.0, 8, quantile))
+    assert wrong.interval == pytest.approx(wilson_bounds(0.0, 2, quantile))
 
 
 def test_questions_of_one_history_are_not_independent() -> None:

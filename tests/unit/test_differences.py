@@ -294,6 +294,16 @@ def test_detectable_difference_from_discordance() -> None:
     assert detectable_difference([0.0] * 500, singles) is None
 
 
+@pytest.mark.parametrize("groups", range(2, 8))
+def test_nothing_is_detectable_where_nothing_can_be_found(groups: int) -> None:
+    """The least p of the sign-flip test of 5 clusters is 2/32, of 6 it is 2/64."""
+    a = {n: float(n % 3 > 0) for n in range(4 * groups)}
+    b = {n: float(n % 4 > 1) for n in range(4 * groups)}
+    found = difference(a, b, {n: str(n // 4) for n in a})
+    assert found is not None
+    assert (found.detectable is None) == (found.smallest_p > 0.05) == (groups < 6)
+
+
 def test_a_detectable_difference_is_found_in_four_of_five() -> None:
     rng = np.random.default_rng(5)
     size, groups, spread = 10, 40, 0.3

@@ -142,7 +142,9 @@ def _rate(
     Interval: Wilson's form with the effective size r(1 - r)/variance of the linearised ratio r, and Student's t with
     G - 1 degrees of freedom. The variance is the clustered one, but no less than that of independent questions with
     half a label of each kind more in every stratum: labels that are all alike by chance would claim certainty. At 0 and
-    1, where r(1 - r) is nothing, it is a quarter over the number of audited items and one.
+    1, where r(1 - r) is nothing, it is a quarter over the number of audited items and one. Where no labels could give
+    another ratio (a judge that accepts nothing accepts no right answer) there is no variance, and the effective size is
+    the number of audited items.
     """
     pairs = {question: of(label, strata[question]) for question, label in labels.items()}
     audited = round(math.fsum(whole for _, whole in pairs.values()))
@@ -171,4 +173,5 @@ def _rate(
     clustered = clustered_variance([parts[q] - rate * wholes[q] for q in strata], names)
     variance = max(clustered, floor) / (total / n) ** 2
     spread = max(rate * (1 - rate), 0.25 / (audited + 1))
-    return Rate(rate, wilson_bounds(rate, spread / variance, student_quantile(0.95, len(set(names)) - 1)), audited)
+    effective = spread / variance if variance > 0.0 else audited
+    return Rate(rate, wilson_bounds(rate, effective, student_quantile(0.95, len(set(names)) - 1)), audited)

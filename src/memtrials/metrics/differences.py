@@ -123,15 +123,16 @@ def mcnemar_p(higher: int, lower: int) -> float:
 def detectable_difference(changes: Sequence[float], clusters: Sequence[str]) -> float | None:
     """The smallest true difference that a test at 5 % would find in 4 of 5 repetitions with these questions.
 
-    changes: one difference per question; clusters: of each, same length. In the unit of the changes. None with fewer
-    than 2 clusters, and where the clusters' changes don't vary, which says nothing of what a difference would do.
+    changes: one difference per question; clusters: of each, same length. In the unit of the changes. None with so few
+    clusters (5 or fewer) that the sign-flip test finds nothing, and where the clusters' changes don't vary, which says
+    nothing of what a difference would do.
 
     (t at 97.5 % + t at 80 %) · se, with se the clustered standard error of the mean change and G - 1 degrees of
     freedom. For n single questions judged 0 or 1 with the share ψ discordant and mean d, se² = (ψ - d²)/(n - 1).
     Source: Bloom (1995), Evaluation Review 19:547.
     """
     groups = len(set(clusters))
-    if groups < 2:
+    if 2.0 ** (1 - groups) > ALPHA:
         return None
     error = math.sqrt(clustered_variance(changes, clusters))
     factor = student_quantile(1 - ALPHA, groups - 1) + student_quantile(2 * POWER - 1, groups - 1)
