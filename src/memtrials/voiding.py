@@ -49,7 +49,12 @@ def _whole(index: LedgerIndex, named: Sequence[Header]) -> list[Header]:
 
 
 def void(ledger: Ledger, index: LedgerIndex, headers: Sequence[Header], reason: str) -> VoidBody:
-    """Append one `void` record that names these. Its body counts what goes, and how many verdicts were right."""
+    """Append one `void` record that names these. Its body counts what goes, and how many verdicts were right.
+
+    Raises UserError where no reason is given.
+    """
+    if not reason.strip():
+        raise UserError("--reason is empty; say why these are taken out, for it is recorded")
     body = tally(index, headers, reason)
     ledger.append(Record(Header(id=new_id(), kind="void", parents=tuple(h.id for h in headers), at=now()), body))
     return body

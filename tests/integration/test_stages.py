@@ -273,6 +273,14 @@ def test_manifests_say_what_the_ingest_records_say(replayed: Path):
             }
 
 
+def test_a_void_needs_a_reason(replayed: Path):
+    before = replayed.read_bytes()
+    for reason in ("", " "):
+        finished = ended(call_cli("void", "--kind", "ingest", "--reason", reason, "--trials", str(replayed)), 2)
+        assert "--reason is empty" in finished.err
+    assert replayed.read_bytes() == before
+
+
 def test_a_void_state_leaves_the_manifest_with_the_next_replay(replayed: Path):
     old = manifest(replayed)["states"][2]["namespace"]
     on(replayed, "void", "--kind", "ingest", "--task", "9", "--system", "bm25", "--reason", "wiped")

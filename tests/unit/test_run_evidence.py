@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtrials.errors import UserError
-from memtrials.sealing.files import changed_files, seal_run
+from memtrials.sealing.files import changed_files, seal_run, write_once
 from support.cli import call_cli
 from support.trials import ended, files
 
@@ -90,11 +90,30 @@ def test_evidence_that_is_there_is_never_touched(run: Path, evidence: Path):
     assert not (run / "seal.json").exists()
 
 
-def test_a_failure_half_way_leaves_what_was_written_and_names_it(run: Path, evidence: Path):
-    (run / "seal.json").symlink_to("nowhere")
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_run_that_is_sealed_is_refused_before_anything_is_written(run: Path, evidence: Path, dangling: bool):
+    if dangling:
+        (run / "seal.json").symlink_to("nowhere")
+    else:
+        seal_run(run, evidence, AT)
+    other = evidence.with_name("other")
+    with pytest.raises(UserError, match=r"seal\.json exists: this run is sealed already"):
+        seal_run(run, other, AT)
+    assert not other.exists()
+
+
+def test_a_failure_half_way_leaves_what_was_written_and_names_it(
+    run: Path, evidence: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(path: Path, data: bytes) -> str:
+        if path.name == "seal.json":
+            raise UserError(f"{path}: can't be written (No space left on device)")
+        return write_once(path, data)
+
+    monkeypatch.setattr("memtrials.sealing.files.write_once", full)
     with pytest.raises(UserError) as error:
         seal_run(run, evidence, AT)
-    assert "seal.json exists" in str(error.value)
+    assert "seal.json: can't be written" in str(error.value)
     assert str(evidence / "demo" / "report.json") in str(error.value)
     assert files(evidence / "demo") == RUN
 

@@ -93,6 +93,8 @@ def seal_run(folder: Path, evidence: Path, at: str) -> tuple[Path, str]:
     run_id = header.get("run_id")
     if not isinstance(run_id, str) or not is_component(run_id):
         raise UserError(f"{folder / 'header.json'}: run_id is {run_id!r}; it must be a name for a folder")
+    if os.path.lexists(folder / SEAL):
+        raise UserError(f"{folder / SEAL} exists: this run is sealed already, and evidence is never overwritten")
     content = {name: _bytes(folder / name) for name in names}
     files = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(content.items())}
     seal = {"files": files, "header": header, "sealed_at": at}
