@@ -15,7 +15,7 @@ from memtrials import systems
 from memtrials.benchmarks.continuity.fixture import Query, embedded_texts
 from memtrials.benchmarks.continuity.rules import read
 from memtrials.benchmarks.life import Correct, Forget, Link, Remember, Restart
-from memtrials.embeddings.frozen import text_key
+from memtrials.embeddings.frozen import store_of, text_key, write_store
 from memtrials.embeddings.hashed import hashed_vector
 from memtrials.settings import evaluation
 from memtrials.systems.substrate.plugin import EmbeddedSubstrate
@@ -508,6 +508,34 @@ def test_lives_take_their_vectors_from_the_store_that_is_named(built: Path):
         assert len(records(built, "ingest")) == (0 if code else 2)
     assert "canary-jar" in names(built, THEN)
     assert "canary-hid" not in names(built, AT_LAST)
+
+
+def test_each_store_makes_a_system_of_its_own(built: Path):
+    """Vectors of two models are never in one row."""
+    texts = {text for s in read(built.parent / "fixture.json").scenarios for text in embedded_texts(s)}
+    for model in ("one", "other"):
+        vectors = {text: hashed_vector(text if model == "one" else text[::-1] or "-", 16) for text in texts}
+        store = built.parent / f"{model}.json"
+        write_store(store_of(model, "", "test", vectors), store)
+        ended(call_cli("replay", DECLARED, "--trials", str(built), env={"EMBED_FILE": str(store)}))
+    ingests = records(built, "ingest")
+    assert len(ingests) == 4
+    assert (
+        len({(r["system"], r["body"]["declared"]["model"]) for r in ingests})
+        == len({r["system"] for r in ingests})
+        == 2
+    )
+
+
+def test_an_ingest_does_not_tell_which_systems_stood_beside_it_on_the_command_line(built: Path):
+    texts = {text for s in read(built.parent / "fixture.json").scenarios for text in embedded_texts(s)}
+    store = built.parent / "store.json"
+    write_store(store_of("hashed", "", "test", {text: hashed_vector(text, 16) for text in texts}), store)
+    env = {"EMBED_FILE": str(store)}
+    ended(call_cli("replay", "substrate", DECLARED, "--trials", str(built), env=env))
+    declared = {r["system"].rpartition("-")[0]: r["body"].get("declared", {}) for r in records(built, "ingest")}
+    assert declared["substrate"] == {}
+    assert declared[DECLARED]["model"] == "hashed"
 
 
 def test_the_catalogue_is_known_by_its_bytes(tmp_path: Path):

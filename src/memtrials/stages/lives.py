@@ -315,12 +315,13 @@ def replay(
     declared: Mapping[tuple[str, str], Offline],
     options: Options,
 ) -> list[Record]:
-    """The records of one life, the ingest last. Raises WorkFailedError; nothing is left of the state then."""
+    """The records of one life, the ingest last. declared: see `vectors`. Raises WorkFailedError; nothing is left of the
+    state then."""
     spec: SystemSpec = work.spec
     name, task = work.parent.benchmark or "", work.parent.task or ""
     body = index.task(name, task)
     told = script(data, name, task, body)
-    own = declared.get((name, task))
+    own = declared.get((name, task)) if spec.state.get("embedding") == DECLARED else None
     told = told._replace(life=replace(told.life, vectors=own))
     namespace, user = secrets.token_hex(8), secrets.token_hex(8)
     teller: _Teller

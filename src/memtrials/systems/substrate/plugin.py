@@ -18,8 +18,9 @@ import msgspec
 from memtrials.benchmarks.enrichment import Graph
 from memtrials.benchmarks.life import DECLARED, Life, LifeEvent
 from memtrials.benchmarks.timeline import Session
+from memtrials.embeddings.frozen import FILE
 from memtrials.errors import UserError
-from memtrials.records import Item
+from memtrials.records import Item, file_sha256
 from memtrials.records import Memory as Remembered
 from memtrials.settings import Settings
 from memtrials.systems.base import Capability, Meter, Plugin, Retrieved, Surroundings
@@ -255,7 +256,8 @@ def _resolve(state: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
         return embedding_settings(state, settings)
     for key in OPTIONAL.keys() & state:
         raise UserError(f'{key} is for a model behind an endpoint; embedding = "{state["embedding"]}" has none')
-    return {}
+    store = settings.text(FILE) if state["embedding"] == DECLARED else None
+    return {} if store is None else {"embedding_revision": file_sha256(Path(store))}
 
 
 def _ready(state: Mapping[str, Any], settings: Settings) -> None:
