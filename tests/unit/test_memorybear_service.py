@@ -34,6 +34,7 @@ TABLE: list[tuple[str, int, Any, str]] = [
     ("another workspace's", 403, body(6010), "fatal"),
     ("memory config unknown", 400, body(9503), "fatal"),
     ("field missing", 422, INVALID, "fatal"),
+    ("errors that are no list", 422, {**INVALID, "errors": 5}, "fatal"),
     ("retrieval failed", 500, body(10001), "transient"),
     ("bad role", 200, body(10001, "unsupported role: system"), "content"),
     ("empty content", 200, body(10001, "message content is empty"), "content"),

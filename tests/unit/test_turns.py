@@ -50,8 +50,13 @@ def test_one_after_the_other_in_the_order_of_asking():
 
 @pytest.mark.parametrize(
     "error",
-    [UserError("no key"), BudgetError("$1.00"), WorkFailedError("reader", "fatal", "a wrong key")],
-    ids=["an error of the user's", "a cap", "a fatal failure"],
+    [
+        UserError("no key"),
+        BudgetError("$1.00"),
+        WorkFailedError("reader", "fatal", "a wrong key"),
+        RuntimeError("nobody thought of this"),
+    ],
+    ids=["an error of the user's", "a cap", "a fatal failure", "anything else"],
 )
 def test_what_waits_does_not_begin_after_what_ends_the_stage(error: Exception):
     begun: list[str] = []
@@ -76,3 +81,31 @@ def test_a_failure_of_one_piece_of_work_leaves_the_others():
         raise failure
 
     assert taken(Turns(), fails, lambda: "done") == [failure, "done"]
+
+
+def test_the_end_waits_for_what_is_on_its_way_and_calls_off_the_rest():
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def slow() -> str:
+        begun.set()
+        go_on.wait(10)
+        seen.append("arrived")
+        return "arrived"
+
+    def works() -> str:
+        seen.append("begun")
+        return "done"
+
+    async def ended() -> list[str | BaseException]:
+        turns = Turns()
+        waiting = asyncio.gather(turns.take(slow), turns.take(works), return_exceptions=True)
+        await asyncio.to_thread(begun.wait)
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+        await turns.end()
+        assert seen == ["arrived"]
+        return await waiting
+
+    first, other = asyncio.run(ended())
+    assert first == "arrived"
+    assert isinstance(other, asyncio.CancelledError)

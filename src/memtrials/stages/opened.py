@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 from memtrials import systems
@@ -29,13 +30,20 @@ class Opened:
         self._at_once = Turns(options.workers or 1)
         self._embedded: tuple[str, System] | None = None
         self._services: dict[str, System] = {}
+        self._opening = Lock()
 
     def turns(self, plugin: Plugin) -> Turns:
         """By which turns a kind of system is called."""
         return self._at_once if plugin.at_once else self._one_by_one
 
     def system(self, name: str, state: Mapping[str, Any]) -> System:
-        """The open system of a configuration id and its settings. Raises UserError when it can't be opened."""
+        """The open system of a configuration id and its settings, one for all who call at one time. Raises UserError
+        when it can't be opened, and ClosedError when nothing more is to begin."""
+        with self._opening:
+            self._at_once.check_open()
+            return self._system(name, state)
+
+    def _system(self, name: str, state: Mapping[str, Any]) -> System:
         if name in self._services:
             return self._services[name]
         if self._embedded is not None and self._embedded[0] == name:
@@ -61,12 +69,17 @@ class Opened:
         """Begin nothing more; what is on its way arrives."""
         self._one_by_one.close()
         self._at_once.close()
-        for system in self._services.values():
+        with self._opening:
+            services = list(self._services.values())
+        for system in services:
             if isinstance(system, Service):
                 system.stop()
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close what is open, once what is on its way has arrived."""
+        self.halt()
+        await self._one_by_one.end()
+        await self._at_once.end()
         self._leave()
         for system in self._services.values():
             system.close()

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from memtrials.errors import UserError, WorkFailedError
+from memtrials.errors import WorkFailedError
 from memtrials.llm.limits import ClosedError
-from memtrials.llm.money import BudgetError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,10 +45,15 @@ class Turns:
         self.check_open()
         try:
             return call()
-        except (UserError, BudgetError):
-            self.close()
-            raise
         except WorkFailedError as failure:
             if failure.class_ == "fatal":
                 self.close()
             raise
+        except BaseException:
+            self.close()
+            raise
+
+    async def end(self) -> None:
+        """Begin nothing more, and wait for what is on its way."""
+        self.close()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)

@@ -89,10 +89,16 @@ class Caller:
         """
         import backoff
 
-        began, tries = time.monotonic(), 0
+        began, tries, pause = time.monotonic(), 0, 0.0
+
+        def postpone(seconds: float) -> float:
+            nonlocal pause
+            pause = seconds
+            return 0.0
 
         async def one_try() -> Answered:
             nonlocal tries
+            await self.gate.pause(pause)  # which closing wakes
             async with self.gate.slot(0):
                 tries += 1
                 sent_at = time.monotonic()
@@ -114,7 +120,7 @@ class Caller:
             return error.trouble.class_ != "transient" or heard or tries >= self.place.attempts
 
         retrying = backoff.on_exception(
-            lambda: pauses(self.pause), _TroubleError, jitter=None, giveup=over, logger=None
+            lambda: pauses(self.pause), _TroubleError, jitter=postpone, giveup=over, logger=None
         )
         try:
             return await retrying(one_try)()
@@ -150,7 +156,7 @@ class Caller:
             raise _TroubleError(broken, sure=False) from None
         raw = reply.content.decode("utf-8", "replace")
         try:
-            found = json.loads(raw)
+            found = json.loads(raw, parse_constant=lambda name: None)  # NaN and Infinity are no JSON, and no numbers
         except (ValueError, RecursionError):
             found = None
         trouble = judge(reply.status_code, found, reply.headers)

@@ -169,7 +169,17 @@ class MemoryBear:
         )
 
     async def _ask(self, stores: Sequence[Store], text: str, settings: Mapping[str, Any]) -> list[_Asked]:
-        return list(await asyncio.gather(*(self._ask_one(store, text, settings) for store in stores)))
+        asked: list[_Asked] = []
+        problems: list[BaseException] = []
+        asking = (self._ask_one(store, text, settings) for store in stores)
+        for one in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(one, BaseException):
+                problems.append(one)
+            else:
+                asked.append(one)
+        if problems:  # a closed gate is what another's failure left
+            raise next((one for one in problems if isinstance(one, WorkFailedError)), problems[0])
+        return asked
 
     async def _ask_one(self, store: Store, text: str, settings: Mapping[str, Any]) -> _Asked:
         limit = settings.get("candidates") if settings["rerank"] else settings.get("k")

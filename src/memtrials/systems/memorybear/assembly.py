@@ -5,6 +5,7 @@ One store: each item's content, with its description under DETAILS. Two stores: 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,9 +56,14 @@ def document_of(item: Mapping[str, Any]) -> str:
 
 
 def score_of(item: Mapping[str, Any]) -> float:
-    """An item's score; 0 where it has none."""
+    """An item's score; 0 where it has none that is a finite number."""
     score = item.get("score")
-    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else 0.0
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        return 0.0
+    try:
+        return float(score) if math.isfinite(score) else 0.0
+    except OverflowError:
+        return 0.0
 
 
 def memory(items: Iterable[Mapping[str, Any]]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,22 +79,23 @@ class Reranker:
         return Ranked(Picked(pinned, [others[n] for n in order], reranked=True), reply.seconds, waited)
 
     def _look_up(self, key: str) -> tuple[list[int], float] | None:
-        with closing(self._connect()) as cache:
+        with self._cache() as cache:
             row = cache.execute("SELECT picked, seconds FROM picks WHERE key = ?", (key,)).fetchone()
         return None if row is None else (json.loads(row[0]), row[1])
 
     def _keep(self, key: str, order: Sequence[int], seconds: float) -> None:
-        with closing(self._connect()) as cache, cache:
+        with self._cache() as cache, cache:
             cache.execute("INSERT OR IGNORE INTO picks VALUES (?, ?, ?)", (key, json.dumps(order), seconds))
 
-    def _connect(self) -> sqlite3.Connection:
+    @contextmanager
+    def _cache(self) -> Iterator[sqlite3.Connection]:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            cache = sqlite3.connect(self._path, timeout=60)
-            cache.execute("CREATE TABLE IF NOT EXISTS picks (key TEXT PRIMARY KEY, picked TEXT, seconds REAL)")
+            with closing(sqlite3.connect(self._path, timeout=60)) as cache:
+                cache.execute("CREATE TABLE IF NOT EXISTS picks (key TEXT PRIMARY KEY, picked TEXT, seconds REAL)")
+                yield cache
         except (OSError, sqlite3.Error) as error:
             raise UserError(f"{self._path}: the cache can't be used ({error}); see MEMTRIALS_CACHE") from None
-        return cache
 
 
 def _judge(count: int) -> Any:
@@ -115,7 +116,7 @@ def _order(body: Any, count: int) -> list[int]:
     try:
         ranked = sorted(results or (), key=lambda result: -float(result["relevance_score"]))
         order = [result["index"] for result in ranked]
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         return []
     valid = all(type(n) is int and 0 <= n < count for n in order) and len(set(order)) == len(order)
     return order if valid else []

@@ -6,7 +6,6 @@ decides. A write is never repeated where it may have been heard.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -150,7 +149,8 @@ def _told(status: int, code: Any, body: Any) -> str:
     said = ""
     if isinstance(body, dict):
         errors = body.get("errors")
-        fields = [f"{e.get('field')}: {e.get('message')}" for e in errors or () if isinstance(e, dict)]
+        listed = errors if isinstance(errors, list) else ()
+        fields = [f"{e.get('field')}: {e.get('message')}" for e in listed if isinstance(e, dict)]
         parts = [body.get("error") or body.get("message") or body.get("msg") or body.get("detail"), *fields]
         said = "; ".join(" ".join(str(part).split()) for part in parts if part)[:500]
     else:
@@ -225,8 +225,7 @@ class Service:
                     "transient",
                     f"MemoryBear: a queued write isn't finished after {self.connection.settling:g} s",
                 )
-            await asyncio.sleep(pause)
-            self.caller.gate.check_open()
+            await self.caller.gate.pause(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
     async def _finished(self, task: str) -> bool:
