@@ -263,6 +263,33 @@ def test_an_unusable_cache_is_an_error_of_one_line(tmp_path: Path, clock: Clock,
     assert "\n" not in str(caught.value)
 
 
+def test_a_cache_that_breaks_while_it_is_open_is_an_error_of_one_line(tmp_path: Path, clock: Clock):
+    texts = ["x" * n for n in range(1, 300)]
+    first = CachedEmbedder(Model(clock), tmp_path, Meter())
+    first.vectors(texts, "document")
+    first.close()
+    path = tmp_path / "embeddings.sqlite"
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(UserError, match=r"embeddings\.sqlite: the cache can't be used .*MEMTRIALS_CACHE"):
+        CachedEmbedder(Model(clock), tmp_path, Meter()).vectors(texts, "document")
+
+
+def test_what_cannot_be_written_at_the_end_is_said_and_stops_nothing(
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+):
+    """Vectors that were made here cost little, and the states that hold them are whole."""
+    cached = CachedEmbedder(Model(clock), tmp_path, Meter())
+    assert cached.vectors(["one"], "document") == [vector_of("one")]
+    with sqlite3.connect(tmp_path / "embeddings.sqlite") as other:
+        other.execute("DROP TABLE vectors")
+    cached.close()
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "the cache can't be used (no such table: vectors)" in told
+    assert "made again next time" in told
+
+
 @UNUSABLE
 def test_an_unusable_cache_ends_a_replay(tmp_path: Path, spoil: Any):
     folder = spoil(tmp_path / "cache")

@@ -168,8 +168,11 @@ def test_each_text_carries_its_share_of_seconds_and_tokens(
     assert (meter.requests, meter.tokens, meter.charged_tokens) == (0, 0, 2 * TOKENS_EACH * 30 / 40)
 
 
-def test_tokens_that_are_not_reported_are_unknown_not_zero(server: EmbeddingServer, tmp_path: Path):
-    server.script = lambda number, body: embedded(body, usage={})
+@pytest.mark.parametrize("usage", [{}, {"prompt_tokens": -3}, {"prompt_tokens": 10**30}], ids=["none", "-3", "10^30"])
+def test_tokens_that_are_not_reported_are_unknown_not_zero(
+    usage: dict[str, int], server: EmbeddingServer, tmp_path: Path
+):
+    server.script = lambda number, body: embedded(body, usage=usage)
     for requests in (1, 0):
         cached = cached_at(server, tmp_path)
         before = Meter()

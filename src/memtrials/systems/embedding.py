@@ -21,6 +21,7 @@ from memtrials.embeddings.base import Embedder, Role
 from memtrials.errors import UserError, WorkFailedError, unknown
 from memtrials.index import LedgerIndex
 from memtrials.llm.limits import ClosedError
+from memtrials.progress import say
 from memtrials.records import FailureBody, Header, IngestBody, RetrievalBody
 from memtrials.settings import Settings
 from memtrials.systems.base import Meter
@@ -300,12 +301,13 @@ class CachedEmbedder:
         missing = list({key for key in keys if key not in known})
         for first in range(0, len(missing), 500):
             some = missing[first : first + 500]
-            rows = self._connect().execute(
-                "SELECT key, vector, seconds, tokens.tokens FROM vectors LEFT JOIN tokens USING (key) "
-                f"WHERE key IN ({','.join('?' * len(some))})",
-                some,
-            )
-            known.update({key: Made(vector, seconds, tokens) for key, vector, seconds, tokens in rows})
+            with self._file() as connection:
+                rows = connection.execute(
+                    "SELECT key, vector, seconds, tokens.tokens FROM vectors LEFT JOIN tokens USING (key) "
+                    f"WHERE key IN ({','.join('?' * len(some))})",
+                    some,
+                )
+                known.update({key: Made(vector, seconds, tokens) for key, vector, seconds, tokens in rows})
         self._remember(known)
         return known
 
@@ -316,38 +318,45 @@ class CachedEmbedder:
             self._recent.popitem(last=False)
 
     def _keep(self, fresh: Mapping[bytes, Made]) -> None:
-        connection = self._connect()
         rows = sorted(fresh.items())  # by key, as the file is
-        connection.executemany(
-            "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(k, m.vector, m.seconds) for k, m in rows]
-        )
-        connection.executemany(
-            "INSERT OR IGNORE INTO tokens VALUES (?, ?)", [(k, m.tokens) for k, m in rows if m.tokens is not None]
-        )
-        connection.commit()
+        with self._file() as connection, connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", [(k, m.vector, m.seconds) for k, m in rows]
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO tokens VALUES (?, ?)", [(k, m.tokens) for k, m in rows if m.tokens is not None]
+            )
         self._remember(fresh)
 
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                connection = sqlite3.connect(self._path, timeout=60, check_same_thread=False)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute(
-                    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, seconds REAL) WITHOUT ROWID"
-                )
-                connection.execute(  # a table of its own, so that caches from before it are still good
-                    "CREATE TABLE IF NOT EXISTS tokens (key BLOB PRIMARY KEY, tokens REAL) WITHOUT ROWID"
-                )
-            except (OSError, sqlite3.Error) as error:
-                raise _unusable(self._path, error) from None
-            self._connection = connection
-        return self._connection
+    @contextmanager
+    def _file(self) -> Iterator[sqlite3.Connection]:
+        """The cache file, opened when it is first used. Raises UserError where it can't be used."""
+        try:
+            if self._connection is None:
+                self._connection = self._opened()
+            yield self._connection
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(self._path, error) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=60, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, seconds REAL) WITHOUT ROWID"
+        )
+        connection.execute(  # a table of its own, so that caches from before it are still good
+            "CREATE TABLE IF NOT EXISTS tokens (key BLOB PRIMARY KEY, tokens REAL) WITHOUT ROWID"
+        )
+        return connection
 
     def close(self) -> None:
         """Write what isn't yet; release the cache file and connections."""
-        self._write()
+        try:
+            self._write()
+        except UserError as error:
+            say(f"{error}. Vectors that were made here are made again next time")
         if self._connection is not None:
             self._connection.close()
             self._connection = None

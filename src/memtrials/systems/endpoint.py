@@ -354,8 +354,8 @@ def request_sizes(texts: Sequence[str]) -> Iterator[int]:
 
 
 def _tokens(usage: Any) -> int | None:
-    """What the endpoint says a request's texts came to; None when it doesn't say."""
+    """What the endpoint says a request's texts came to; None when it doesn't say, or names what nobody can count to."""
     if not isinstance(usage, Mapping):
         return None
     counts = (usage.get("prompt_tokens"), usage.get("total_tokens"))
-    return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n >= 0), None)
+    return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**53), None)
