@@ -313,7 +313,8 @@ def test_a_seal_of_nothing_is_not_verified(judged: Path):
     out = sealed(judged)
     nothing = {"bytes": 0, "records": 0, "last_id": None, "sha256": sha256(b"").hexdigest()}
     title = "no class: neither reader nor judge; 0 numbers of 0 systems on "
-    edited(out, lambda c: c.update(seal=title, ledger=c["ledger"] | nothing, headline=[], data={}, configurations={}))
+    empty = {"headline": [], "data": {}, "configurations": {}, "fingerprints": {}}
+    edited(out, lambda c: c.update(seal=title, ledger=c["ledger"] | nothing, **empty))
     assert verified(out, judged, code=1)["failures"] == ["headline: no number is sealed, 0 computed"]
 
 

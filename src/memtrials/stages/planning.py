@@ -141,8 +141,8 @@ def _verdicts(
 
 
 def kept(path: Path, seal: Mapping[str, Any], trials: Path) -> list[Kept]:
-    """What a sealed ledger kept of a plan, one after the other. Raises UserError when the file isn't a plan, is one of a
-    newer form, or names what there isn't."""
+    """What a sealed ledger kept of a plan, one after the other. Raises UserError when the file isn't a plan, or is
+    one of a newer form, or names what there isn't."""
     content = read_content(path, "plan", FORM)
     if content["primary"] not in (known := [m.name for m in benchmarks.find(content["benchmark"]).metrics]):
         raise unknown(f"metric in {path}", content["primary"], known)
