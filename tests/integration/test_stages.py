@@ -273,6 +273,19 @@ def test_manifests_say_what_the_ingest_records_say(replayed: Path):
             }
 
 
+def test_no_output_takes_the_ledgers_place(replayed: Path):
+    before = replayed.read_bytes()
+    commands = (
+        ("metrics", "--format", "json"),
+        ("export", "inmind-submission", "--system", "bm25"),
+        ("export", "memorybear-trials"),
+    )
+    for command in commands:
+        finished = ended(call_cli(*command, "--out", str(replayed), "--trials", str(replayed)), 2)
+        assert "that is a ledger, which this would overwrite" in finished.err
+    assert replayed.read_bytes() == before
+
+
 def test_a_void_needs_a_reason(replayed: Path):
     before = replayed.read_bytes()
     for reason in ("", " "):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memtrials.cli.options import COUNT, FILE, emit, json_option, settings_now
+from memtrials.cli.options import COUNT, FILE, emit, json_option, no_ledger, settings_now
 from memtrials.cli.root import cli
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def embeddings() -> None:
 @embeddings.command("generate")
 @manifest_option
 @click.option("--model", required=True, help="One at the embedding endpoint, or wordllama-256, which is bundled.")
-@click.option("--out", type=FILE, required=True, help="The store; it takes the place of one that is there.")
+@click.option(
+    "--out", type=FILE, required=True, callback=no_ledger, help="The store; it takes the place of one that is there."
+)
 @click.option("--dimensions", type=COUNT, help="Ask the model for so many [default: what it gives].")
 @json_option
 def generate_embeddings(manifest: Path, model: str, out: Path, dimensions: int | None, as_json: bool) -> int:

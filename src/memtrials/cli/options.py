@@ -53,6 +53,22 @@ def _budgets(context: click.Context, parameter: click.Parameter, value: tuple[st
     return tuple(COUNT(part, parameter, context) for some in value for part in some.split(","))
 
 
+LEDGER = b'[\n{"id":"'
+"""How every ledger with a record begins."""
+
+
+def no_ledger(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a ledger as the file that an option has written: what is there would be gone."""
+    try:
+        if path is not None and path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(LEDGER)) == LEDGER:
+                    raise click.UsageError(f"{option.opts[0]} {path}: that is a ledger, which this would overwrite")
+    except OSError:
+        return path  # writing it says why not
+    return path
+
+
 def finite(context: click.Context, parameter: click.Parameter, value: N) -> N:
     """Numbers as given but NaN, which is in every range of click's, and the infinite: no cap and no margin is."""
     for number in value if isinstance(value, tuple) else (value,):

@@ -25,6 +25,7 @@ from memtrials.cli.options import (
     limiting,
     limits_of,
     model_path_option,
+    no_ledger,
     options_of,
     profiling,
     prompting,
@@ -171,7 +172,12 @@ def answer(
 @click.option("--metric", multiple=True, help="Only this metric; repeatable.")
 @click.option("--reader", help="Judge this reader's answers, or all [default: each system's current reader].")
 @prompting
-@click.option("--export-requests", type=FILE, help="Write the payloads as JSON lines instead of calling a model.")
+@click.option(
+    "--export-requests",
+    type=FILE,
+    callback=no_ledger,
+    help="Write the payloads as JSON lines instead of calling a model.",
+)
 @click.option("--import-replies", type=FILE, help="Read replies (JSON lines: custom_id, reply) obtained elsewhere.")
 @repeating
 @batching
@@ -229,7 +235,12 @@ def judge(
 @click.option("--primary", metavar="METRIC", help="The metric that is tested [default: the first with verdicts].")
 @contrasting
 @click.option("--format", "form", type=click.Choice(FORMS), default="table", show_default=True)
-@click.option("--out", type=FILE, help="A file for it, which parquet and xlsx need [default: standard output].")
+@click.option(
+    "--out",
+    type=FILE,
+    callback=no_ledger,
+    help="A file for it, which parquet and xlsx need [default: standard output].",
+)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @trials_option
 @selecting
