@@ -210,6 +210,28 @@ def test_a_lock_that_was_removed_meanwhile_is_no_lock(path: Path, monkeypatch: p
     assert ids_in(path) == ["a1"]
 
 
+def test_while_one_writes_no_other_does_though_the_lock_was_removed(path: Path, monkeypatch: pytest.MonkeyPatch):
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow(fd: int) -> None:
+        monkeypatch.setattr(ledger_module, "_sync", os.fsync)
+        writing.set()
+        assert go_on.wait(10)
+
+    monkeypatch.setattr(ledger_module, "_sync", slow)
+    done = [threading.Event(), threading.Event()]
+    with Ledger.open(path, create=True) as one, Ledger.open(path, create=True) as other:
+        one.submit([answer("a1")], lambda error: done[0].set())
+        assert writing.wait(10)
+        path.with_name("trials.json.lock").unlink()
+        other.submit([answer("a2")], lambda error: done[1].set())
+        assert not done[1].wait(0.2)
+        go_on.set()
+        assert done[0].wait(10)
+        assert done[1].wait(10)
+    assert ids_in(path) == ["a1", "a2"]
+
+
 def test_a_configuration_is_written_once_by_whoever_comes_first(path: Path):
     one, other = Ledger.open(path, create=True), Ledger.open(path, create=True)
     one.append(config_record("reader", "offline", {"v": 1}, {}), answer("a1"))
