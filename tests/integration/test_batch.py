@@ -43,6 +43,11 @@ def batch(server: BatchServer, trials: Path, *arguments: str, code: int = 0) -> 
     return json.loads(finished.out)
 
 
+def refused(server: BatchServer, trials: Path, *arguments: str) -> str:
+    """What `memtrials batch …` says that ends with an error."""
+    return ended(call_cli("batch", *arguments, "--trials", str(trials), env=server.environment()), 2).err
+
+
 def counts(outcome: dict[str, Any]) -> tuple[int, int, int, int, int]:
     """pending, done, failed, left and skipped; the first is the sum of the next three."""
     pending, done, failed, left, skipped = (outcome[n] for n in ("pending", "done", "failed", "left", "skipped"))
@@ -233,6 +238,52 @@ def test_results_that_are_gone_leave_the_work_pending(fetched: Path, server: Bat
     server.finish()
     del server.files[server.batches["batch_1"]["output_file_id"]]
     assert batch(server, fetched, "collect")[0]["done"] == 0
+    assert answer(server, fetched, *BM25)["done"] == 16
+
+
+@pytest.mark.parametrize("name", [5, None, ["a"]], ids=repr)
+def test_a_result_without_a_usable_name_is_left_out(fetched: Path, server: BatchServer, name: Any):
+    answer(server, fetched, "--batch", *BM25)
+    server.finish()
+    results = server.files[server.batches["batch_1"]["output_file_id"]]
+    first, *rest = results.content.splitlines(keepends=True)
+    results.content = b"".join([json.dumps({**json.loads(first), "custom_id": name}).encode() + b"\n", *rest])
+    assert batch(server, fetched, "collect")[0]["done"] == 15
+
+
+def test_results_that_are_a_page_are_left_for_another_time(fetched: Path, server: BatchServer):
+    """They were paid for."""
+    answer(server, fetched, "--batch", *BM25)
+    server.finish()
+    results = server.files[server.batches["batch_1"]["output_file_id"]]
+    content, results.content = results.content, b"<html><body>log in</body></html>"
+    assert "what came is no file of results" in refused(server, fetched, "collect")
+    results.content = content
+    assert batch(server, fetched, "collect")[0]["done"] == 16
+
+
+def test_a_reply_that_is_no_batch_is_an_error_of_one_line(fetched: Path, server: BatchServer):
+    answer(server, fetched, "--batch", *BM25)
+    kept = server.batches["batch_1"]
+    for odd in ([], 5, {"request_counts": 5}):
+        server.batches["batch_1"] = odd  # type: ignore[assignment]
+        told = refused(server, fetched, "collect")
+        assert told.endswith("asking for batch batch_1: what came is no reply of a batch service\n")
+        assert "no reply of a batch service" in batch(server, fetched, "status")[0]["state"]
+    server.batches["batch_1"] = kept
+    server.finish()
+    assert batch(server, fetched, "collect")[0]["done"] == 16
+
+
+def test_a_batch_that_the_provider_has_forgotten_can_be_given_up(fetched: Path, server: BatchServer):
+    answer(server, fetched, "--batch", *BM25)
+    server.batches.clear()
+    told = refused(server, fetched, "collect")
+    assert "batch batch_1 isn't known at http://127.0.0.1" in told
+    assert "memtrials batch cancel" in told
+    assert batch(server, fetched, "status")[0]["state"] == "unknown to the provider; cancel gives it up"
+    assert counts(batch(server, fetched, "cancel", "batch_1")[0])[:3] == (0, 0, 0)
+    assert chains(fetched)[-1] == "closed unknown to the provider"
     assert answer(server, fetched, *BM25)["done"] == 16
 
 

@@ -114,10 +114,15 @@ class BatchService:
     def _files(self, name: str) -> list[str]:
         return [file.id for file in self._client.files.list(purpose="batch") if file.filename == _file_name(name)]
 
-    def job(self, job_id: str) -> Job:
-        """How far a batch is."""
+    def job(self, job_id: str) -> Job | None:
+        """How far a batch is; None where the provider knows of none."""
+        import openai
+
         with self._asking(f"asking for batch {job_id}"):
-            return _job(self._client.batches.retrieve(job_id))
+            try:
+                return _job(self._client.batches.retrieve(job_id))
+            except openai.NotFoundError:
+                return None
 
     def cancel(self, job_id: str) -> Job:
         """Let a batch end; what was answered stays."""
@@ -143,6 +148,8 @@ class BatchService:
                 content = self._client.files.content(file).content
             except openai.NotFoundError:
                 return
+        if content.strip() and not content.lstrip().startswith(b"{"):
+            raise UserError(self._told(f"downloading results {file}: what came is no file of results"))
         yield from io.BytesIO(content)
 
     @contextmanager
@@ -158,6 +165,8 @@ class BatchService:
             raise (RejectedError if certain else UserError)(
                 self._told(f"{what}: HTTP {error.status_code}: {said}")
             ) from None
+        except (AttributeError, TypeError, ValueError):  # the SDK doesn't check what it is given
+            raise UserError(self._told(f"{what}: what came is no reply of a batch service")) from None
         except openai.OpenAIError as error:
             why = type(error.__cause__ or error).__name__
             raise UserError(self._told(f"{what}: no answer ({why})")) from None
@@ -199,6 +208,8 @@ def _result(line: bytes) -> Result | None:
     try:
         row: dict[str, Any] = json.loads(line)
         name, response, error = row["custom_id"], row.get("response"), row.get("error")
+        if not isinstance(name, str):
+            return None
         if response:
             raw = json.dumps(response["body"], ensure_ascii=False)
             return Result(name, int(response["status_code"]), raw, response.get("request_id"))

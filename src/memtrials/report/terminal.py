@@ -95,7 +95,9 @@ def print_batches(found: Sequence[Mapping[str, Any]]) -> None:
     """One line for each batch in flight."""
     for batch in found:
         place = " ".join(batch[name] for name in ("benchmark", "system", "fetch", "reader", "judge") if batch[name])
-        counts = f"{batch['requests']} requests, {batch['answered']} answered, {batch['failed']} failed"
+        counts = f"{batch['requests']} requests"
+        if batch["answered"] is not None:
+            counts += f", {batch['answered']} answered, {batch['failed']} failed"
         print(f"{batch['id']}  {batch['stage']} {place}: {batch['state']}; {counts}; sent {batch['at']}")
     if not found:
         print("no batch in flight")

@@ -46,6 +46,8 @@ def _progress(header: Header, body: BatchBody, settings: Settings) -> dict[str, 
             job = provider.job(name)
     except UserError as error:
         return {"state": f"unknown ({error})", "answered": None, "failed": None}
+    if job is None:
+        return {"state": "unknown to the provider; cancel gives it up", "answered": None, "failed": None}
     return {"state": job.status, "answered": job.answered, "failed": job.failed}
 
 

@@ -353,8 +353,15 @@ def _collect_one(
     cancel: bool,
 ) -> None:
     ledger = index.ledger
-    if "batch" in body.provider:
-        job: Job | None = provider.job(body.provider["batch"])
+    known = body.provider.get("batch")
+    if known is not None:
+        job: Job | None = provider.job(known)
+        if job is None and not cancel:
+            where = body.provider.get("base_url") or PROVIDER
+            raise UserError(
+                f"batch {known} isn't known at {where}: set the key it was sent with, "
+                f"or `memtrials batch cancel {root_of(header)}` gives it up, and its work is pending again"
+            )
     elif job := provider.settle(header.id):
         second = _acknowledged(header, body, job)
         ledger.append(second)
@@ -362,7 +369,8 @@ def _collect_one(
     if job is None:
         collected.batches += 1
         collected.unanswered += len(body.work)
-        ledger.append(_closed(header, {"status": "never submitted"}))
+        told = {"status": "never submitted"} if known is None else {"batch": known, "status": "unknown to the provider"}
+        ledger.append(_closed(header, told))
         return
     if cancel and not job.finished:
         job = provider.cancel(job.id)
