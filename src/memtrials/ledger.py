@@ -236,9 +236,7 @@ class Ledger:
                 is_new = not self.path.exists()
                 fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
                 try:
-                    fcntl.flock(
-                        fd, fcntl.LOCK_EX
-                    )  # the file's own, too: somebody may remove the other while it is held
+                    fcntl.flock(fd, fcntl.LOCK_EX)  # its own, too: while it is held the other may be removed
                     self._commit_locked(fd, lines, headers)
                 except OSError:
                     if is_new:

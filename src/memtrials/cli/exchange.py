@@ -16,9 +16,9 @@ from memtrials.cli.options import (
     data_option,
     emit,
     json_option,
-    no_ledger,
     opened,
     options_of,
+    out_option,
     selected,
     selecting,
     settings_now,
@@ -40,7 +40,7 @@ def export_group() -> None:
 
 
 @export_group.command("inmind-submission")
-@click.option("--out", type=FILE, callback=no_ledger, help="The file to write [default: standard output].")
+@out_option
 @click.option("--reader", help="Whose answers [default: the system's current reader].")
 @click.option("--trial", type=COUNT, default=1, show_default=True, help="Which trial of each question.")
 @click.option("--allow-partial", is_flag=True, help="Leave out tasks without a complete trial.")
@@ -65,7 +65,7 @@ def _export_options(*, judged: bool) -> Callable[[F], F]:
     judge = [click.option("--judge", help="Whose verdicts, where several judges decided.")] if judged else []
     return with_options(
         [
-            click.option("--out", type=FILE, callback=no_ledger, help="The file to write [default: standard output]."),
+            out_option,
             click.option("--reader", help="Whose answers [default: the system's current reader]."),
             *judge,
             trials_option,
@@ -204,7 +204,7 @@ def export_rows(
 
 
 @export_group.command("longmemeval-retrieval")
-@click.option("--out", type=FILE, callback=no_ledger, help="The file to write [default: standard output].")
+@out_option
 @_of_retrievals
 def export_retrieval_log(out: Path | None, trial: int, allow_partial: bool, data: Path | None, **given: Any) -> int:
     """JSON lines of what was retrieved for each question of LongMemEval."""
@@ -216,7 +216,7 @@ def export_retrieval_log(out: Path | None, trial: int, allow_partial: bool, data
 
 
 @export_group.command("locomo-retrieval")
-@click.option("--out", type=FILE, callback=no_ledger, help="The file to write [default: standard output].")
+@out_option
 @click.option("--reader", help="Whose answers [default: the system's current reader].")
 @_of_retrievals
 def export_locomo_retrieval(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,13 +60,12 @@ LEDGER = b'[\n{"id":"'
 
 def no_ledger(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Refuse a ledger as the file that an option has written: what is there would be gone."""
-    try:
-        if path is not None and path.is_file():
-            with path.open("rb") as file:
-                if file.read(len(LEDGER)) == LEDGER:
-                    raise click.UsageError(f"{option.opts[0]} {path}: that is a ledger, which this would overwrite")
-    except OSError:
-        return path  # writing it says why not
+    begins = b""
+    if path is not None and path.is_file():
+        with suppress(OSError), path.open("rb") as file:  # writing it says why not
+            begins = file.read(len(LEDGER))
+    if begins == LEDGER:
+        raise click.UsageError(f"{option.opts[0]} {path}: that is a ledger, which this would overwrite")
     return path
 
 
@@ -97,6 +97,7 @@ asking = with_options(
     ]
 )
 trials_option = click.option("--trials", type=FILE, help="The ledger [default: TRIALS_FILE, else results/trials.json].")
+out_option = click.option("--out", type=FILE, callback=no_ledger, help="The file to write [default: standard output].")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; call and write nothing.")
 selecting = with_options(

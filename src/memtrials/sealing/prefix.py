@@ -24,13 +24,13 @@ SHOWN = 5
 
 def describe(ledger: Ledger) -> dict[str, Any]:
     """The sealed prefix: the file's name, length in bytes, records, last id and SHA-256, as the ledger was read."""
-    return {
-        "name": ledger.path.name,
-        "bytes": ledger.end,
-        "records": len(ledger.headers),
-        "last_id": ledger.headers[-1].id if ledger.headers else None,
-        "sha256": file_sha256(ledger.path, ledger.end),
-    }
+    return {"name": ledger.path.name, **extent(ledger), "sha256": file_sha256(ledger.path, ledger.end)}
+
+
+def extent(ledger: Ledger) -> dict[str, Any]:
+    """How far the prefix goes, as the ledger was read: what `describe` says without reading all bytes again."""
+    last = ledger.headers[-1].id if ledger.headers else None
+    return {"bytes": ledger.end, "records": len(ledger.headers), "last_id": last}
 
 
 def fingerprints(ledger: Ledger) -> dict[str, str]:

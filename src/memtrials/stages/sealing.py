@@ -186,17 +186,18 @@ def verify(path: Path, content: Mapping[str, Any], trials: Path, settings: Setti
         found.failures += prefix.differences(trials, was, content["fingerprints"])
         return found
     with Ledger.open(trials, first=was["records"]) as ledger, Ledger.open(trials) as whole:
-        if differing := _differing(was, {k: v for k, v in prefix.describe(ledger).items() if k != "name"}):
+        if differing := _differing(was, prefix.extent(ledger)):
             found.failures.append(f"ledger: not what its first {was['records']} records are: {'; '.join(differing)}")
             return found
         if content["fingerprints"] != prefix.fingerprints(ledger):
             found.failures.append("fingerprints: not those of the sealed records")
-        for part, computed in _made_with(LedgerIndex(ledger)).items():
+        index, every = LedgerIndex(ledger), LedgerIndex(ledger, void_too=True)
+        for part, computed in _made_with(index).items():
             found.failures += _untrue(part, content[part], computed)
-        _recompute(found, content, ledger, options)
+        _recompute(found, content, index, every, options)
         found.facts.append(_unsealed(ledger, whole))
-        looked = scrutinise(LedgerIndex(ledger, void_too=True))
-        shown = _shown(LedgerIndex(ledger), content["headline"])
+        looked = scrutinise(every)
+        shown = _shown(index, content["headline"])
         found.warnings += warnings(looked, shown)
         found.facts += _facts(looked, shown)
         if len(whole.headers) > len(ledger.headers):
@@ -205,9 +206,11 @@ def verify(path: Path, content: Mapping[str, Any], trials: Path, settings: Setti
     return found
 
 
-def _recompute(found: Verified, content: Mapping[str, Any], ledger: Ledger, options: Options) -> None:
-    every = LedgerIndex(ledger, void_too=True)
-    ways = [headline(LedgerIndex(ledger), options), headline(every, options), headline(every, options, "first")]
+def _recompute(
+    found: Verified, content: Mapping[str, Any], index: LedgerIndex, every: LedgerIndex, options: Options
+) -> None:
+    """Compute the numbers again. every: counts what was voided, too."""
+    ways = [headline(index, options), headline(every, options), headline(every, options, "first")]
     published, voided, first = ({_place(row): row for row in rows} for rows in ways)
     for row in content["headline"]:
         place = _place(row)
